@@ -6,22 +6,18 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // What make race leaves without the detector has nothing that runs beside something else.
 func TestPackagesWithoutTheDetectorStartNothing(t *testing.T) {
-	text, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Get(os.ReadFile("../../Makefile"))(t)
 	line := regexp.MustCompile(`(?m)^ALONE = (.*)$`).FindSubmatch(text)
 	if line == nil {
 		t.Fatal("the Makefile has no ALONE")
 	}
-	sources, err := load(os.DirFS("../.."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sources := assert.Get(load(os.DirFS("../..")))(t)
 	for pkg := range strings.FieldsSeq(string(line[1])) {
 		files := 0
 		for _, s := range sources {

@@ -9,15 +9,14 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"zmailer/internal/run/assert"
 )
 
 // root is the directory of the module.
 func root(t *testing.T) fs.FS {
 	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := assert.Get(os.Getwd())(t)
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			return os.DirFS(dir)
@@ -31,10 +30,7 @@ func root(t *testing.T) fs.FS {
 }
 
 func TestTreeKeepsItsRules(t *testing.T) {
-	found, err := Check(root(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := assert.Get(Check(root(t)))(t)
 	for _, v := range found {
 		t.Error(v)
 	}
@@ -42,18 +38,9 @@ func TestTreeKeepsItsRules(t *testing.T) {
 
 func TestEveryDependencyIsExplained(t *testing.T) {
 	tree := root(t)
-	mod, err := fs.ReadFile(tree, "go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	notes, err := fs.ReadFile(tree, "docs/notes/dependencies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sources, err := load(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mod := assert.Get(fs.ReadFile(tree, "go.mod"))(t)
+	notes := assert.Get(fs.ReadFile(tree, "docs/notes/dependencies.md"))(t)
+	sources := assert.Get(load(tree))(t)
 	imported := map[string]bool{}
 	for _, s := range sources {
 		for _, spec := range s.tree.Imports {
@@ -73,10 +60,7 @@ func TestEveryDependencyIsExplained(t *testing.T) {
 
 func TestEveryLogEventIsOneWordAndDescribed(t *testing.T) {
 	tree := root(t)
-	sources, err := load(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sources := assert.Get(load(tree))(t)
 	described, err := fs.ReadFile(tree, "docs/log.md")
 	if err != nil {
 		t.Skip("docs/log.md is not there to look events up in")
@@ -169,10 +153,7 @@ func TestBreachesAreFound(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			found, err := Check(fstest.MapFS{tt.name: {Data: []byte(tt.text)}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := assert.Get(Check(fstest.MapFS{tt.name: {Data: []byte(tt.text)}}))(t)
 			var got []string
 			for _, v := range found {
 				got = append(got, v.String())

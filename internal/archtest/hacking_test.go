@@ -6,16 +6,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // Functions that docs/HACKING.md and CONTRIBUTING.md name exist: `internal/workspec.Parse`,
 // `internal/workspec.Spec.Open`. Files and folders that they name exist, too.
 func TestFunctionsOfTheGuidesExist(t *testing.T) {
 	tree := root(t)
-	sources, err := load(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sources := assert.Get(load(tree))(t)
 	declared := map[string]bool{}
 	for _, s := range sources {
 		for _, d := range s.tree.Decls {
@@ -45,10 +44,7 @@ func TestFunctionsOfTheGuidesExist(t *testing.T) {
 	function := regexp.MustCompile("`((?:internal|cmd|test|scripts)(?:/[a-z0-9-]+)+)\\.((?:[A-Za-z0-9]+\\.)?[A-Za-z][A-Za-z0-9]*)`")
 	path := regexp.MustCompile("`((?:internal|cmd|test|scripts|docs)(?:/[A-Za-z0-9_.-]+)+)`")
 	for _, page := range []string{"docs/HACKING.md", "CONTRIBUTING.md"} {
-		text, err := fs.ReadFile(tree, page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Get(fs.ReadFile(tree, page))(t)
 		named := 0
 		for _, m := range function.FindAllStringSubmatch(string(text), -1) {
 			if ext, _, _ := strings.Cut(m[2], "."); ext == "go" || ext == "md" || ext == "conf" {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // licenceOf returns the SPDX identifier of a licence's text, "" if it is not a known one.
@@ -45,10 +47,7 @@ var compatible = map[string]bool{
 func TestLicencesOfDependenciesAreCompatible(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}\t{{.Version}}\t{{.Dir}}{{end}}", "./...")
 	list.Dir = "../.."
-	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := assert.Get(list.Output())(t)
 	rows, seen := []string{}, map[string]bool{}
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Split(strings.TrimSpace(line), "\t")
@@ -56,20 +55,14 @@ func TestLicencesOfDependenciesAreCompatible(t *testing.T) {
 			continue
 		}
 		seen[fields[0]] = true
-		files, err := os.ReadDir(fields[2])
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := assert.Get(os.ReadDir(fields[2]))(t)
 		licence := ""
 		for _, f := range files {
 			name := strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(f.Name(), ".md"), ".txt"))
 			if name != "license" && name != "licence" && name != "copying" {
 				continue
 			}
-			text, err := os.ReadFile(filepath.Join(fields[2], f.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := assert.Get(os.ReadFile(filepath.Join(fields[2], f.Name())))(t)
 			licence = cmp.Or(licence, licenceOf(string(text)))
 		}
 		if !compatible[licence] {
@@ -78,10 +71,7 @@ func TestLicencesOfDependenciesAreCompatible(t *testing.T) {
 		rows = append(rows, "| "+fields[0]+" | "+licence+" |")
 	}
 	const page = "../../docs/notes/licences.md"
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Get(os.ReadFile(page))(t)
 	const head = "| module | licence |\n|---|---|\n"
 	before, table, ok := strings.Cut(string(text), head)
 	if !ok {
@@ -90,9 +80,7 @@ func TestLicencesOfDependenciesAreCompatible(t *testing.T) {
 	slices.Sort(rows)
 	want := strings.Join(rows, "\n") + "\n"
 	if *update {
-		if err := os.WriteFile(page, []byte(before+head+want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(page, []byte(before+head+want), 0o644))
 		return
 	}
 	if table != want {

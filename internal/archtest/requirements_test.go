@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/requirements.md and docs/notes/licences.md")
@@ -38,15 +40,9 @@ func idsIn(text string) []string {
 // the test files that show it. `go test ./internal/archtest -run Requirements -update` writes
 // the files' names.
 func TestRequirementsAreExplainedAndShown(t *testing.T) {
-	sources, err := load(os.DirFS("../.."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sources := assert.Get(load(os.DirFS("../..")))(t)
 	const page = "../../docs/requirements.md"
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Get(os.ReadFile(page))(t)
 	row := regexp.MustCompile(`(?m)^\| ([A-Z][a-z]*\d+) \| (.*) \| (.*) \|$`)
 	known := map[string]bool{}
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
@@ -88,9 +84,7 @@ func TestRequirementsAreExplainedAndShown(t *testing.T) {
 		return "| " + m[1] + " | " + m[2] + " | " + strings.Join(files, " ") + more + " |"
 	})
 	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(page, []byte(want), 0o644))
 	} else if want != string(text) {
 		t.Error("docs/requirements.md does not name the right files; -update writes them")
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // R1: a program that was built in the working tree was committed once. Nothing that is
@@ -19,19 +21,14 @@ func TestNoTrackedFileIsAboveOneMegabyte(t *testing.T) {
 	dir := strings.TrimSpace(string(top))
 	cmd := exec.Command("git", "ls-files", "-z")
 	cmd.Dir = dir
-	list, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := assert.Get(cmd.Output())(t)
 	seen := 0
 	for name := range strings.SplitSeq(strings.TrimRight(string(list), "\x00"), "\x00") {
 		info, err := os.Lstat(filepath.Join(dir, name))
 		if os.IsNotExist(err) {
 			continue // removed, not yet committed
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		seen++
 		if info.Size() > limit && !strings.Contains("/"+name, "/testdata/") {
 			t.Errorf("%s is tracked and has %d bytes; build output belongs into .gitignore", name, info.Size())

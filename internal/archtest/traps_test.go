@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"zmailer/internal/run/assert"
 )
 
 // testsOf gives what the comments of a tree's tests say, by "package TestName".
@@ -68,25 +70,16 @@ func untrue(table string, comments map[string]string) (wrong []string) {
 
 func TestEveryTrapHasItsTests(t *testing.T) {
 	tree := root(t)
-	table, err := fs.ReadFile(tree, "docs/traps.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sources, err := load(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := assert.Get(fs.ReadFile(tree, "docs/traps.md"))(t)
+	sources := assert.Get(load(tree))(t)
 	for _, w := range untrue(string(table), testsOf(sources)) {
 		t.Errorf("docs/traps.md: %s", w)
 	}
 }
 
 func TestUntrueTrapsAreFound(t *testing.T) {
-	sources, err := load(fstest.MapFS{"a/b/a_test.go": {Data: []byte(
-		"package b\n\nimport \"testing\"\n\n// The trap \"one that\n// is long\": it is.\nfunc TestOne(t *testing.T) {}\n\nfunc TestTwo(t *testing.T) {}\n")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sources := assert.Get(load(fstest.MapFS{"a/b/a_test.go": {Data: []byte(
+		"package b\n\nimport \"testing\"\n\n// The trap \"one that\n// is long\": it is.\nfunc TestOne(t *testing.T) {}\n\nfunc TestTwo(t *testing.T) {}\n")}}))(t)
 	const head = "|trap|how|tests|\n|---|---|---|\n"
 	for row, want := range map[string]string{
 		head + "| one that is long | so | `TestOne` `TestTwo` a/b |\n":        "",

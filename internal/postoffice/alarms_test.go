@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // A25: what is in a directory is counted from the files, and the oldest found.
@@ -14,13 +16,9 @@ func TestStandingCountsMessagesOnly(t *testing.T) {
 		"router/11": 0o700, "router/12-7": 0o700, "router/..12-7": 0o600, "router/.tries.11": 0o600, "router/core": 0o600,
 		"public/a": 0o700, "public/b": 0o600, "deferred/13.include": 0o700,
 	} {
-		if err := os.WriteFile(dir+"/"+name, nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(dir+"/"+name, nil, mode))
 	}
-	if err := os.Chtimes(dir+"/router/12-7", old, old); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chtimes(dir+"/router/12-7", old, old))
 	for where, want := range map[string]int{Router: 2, Public: 1, Deferred: 1, Freezer: 0} {
 		got, err := p.Standing(where)
 		if err != nil || got.Count != want {
@@ -35,9 +33,7 @@ func TestStandingCountsMessagesOnly(t *testing.T) {
 func TestAlarmFileIsReplacedAndRemoved(t *testing.T) {
 	p, _ := newPostOffice(t, 0)
 	for _, text := range []string{"", "one\n", "two\n", "", ""} {
-		if err := p.WriteAlarms([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, p.WriteAlarms([]byte(text)))
 		if got, err := p.ReadAlarms(); err != nil || string(got) != text {
 			t.Errorf("got %q, %v, want %q", got, err, text)
 		}

@@ -8,26 +8,16 @@ import (
 	"testing"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 )
 
 func benchPostOffice(b *testing.B) (*PostOffice, *Owner) {
 	b.Helper()
-	f, err := durable.NewOS(b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := assert.Get(durable.NewOS(b.TempDir()))(b)
 	b.Cleanup(func() { f.Close() })
-	if err := Init(f); err != nil {
-		b.Fatal(err)
-	}
-	p, err := Open(Config{FS: f})
-	if err != nil {
-		b.Fatal(err)
-	}
-	o, err := p.Owners.Take("bench")
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, Init(f))
+	p := assert.Get(Open(Config{FS: f}))(b)
+	o := assert.Get(p.Owners.Take("bench"))(b)
 	return p, o
 }
 
@@ -37,13 +27,8 @@ func benchSubmit(b *testing.B, p *PostOffice, text string) Accepted {
 	if err == nil {
 		_, err = d.Write([]byte(text))
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
-	a, err := d.Commit()
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, err)
+	a := assert.Get(d.Commit())(b)
 	return a
 }
 
@@ -70,9 +55,7 @@ func TestSubmittingAllocatesLittle(t *testing.T) {
 		if err == nil {
 			_, err = d.Commit()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 	})
 	if got > 10 {
 		t.Errorf("%v allocations for a message, at most 10 are to be", got)
@@ -100,9 +83,7 @@ func BenchmarkSubmitTogether(b *testing.B) {
 				b.RunParallel(func(pb *testing.PB) {
 					for pb.Next() {
 						a := benchSubmit(b, p, text)
-						if err := p.fs.Remove(a.Name); err != nil {
-							b.Fatal(err)
-						}
+						assert.Must(b, p.fs.Remove(a.Name))
 					}
 				})
 			})
@@ -118,23 +99,10 @@ func BenchmarkClaim(b *testing.B) {
 		b.StopTimer()
 		a := benchSubmit(b, p, "to bond\n\n")
 		b.StartTimer()
-		c, err := p.Router.Claim(o, filepath.Base(a.Name))
-		if err != nil {
-			b.Fatal(err)
-		}
-		w, err := c.CreateWork()
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			b.Fatal(err)
-		}
-		name, err := c.HandOver()
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := p.Queue.Finish(name); err != nil {
-			b.Fatal(err)
-		}
+		c := assert.Get(p.Router.Claim(o, filepath.Base(a.Name)))(b)
+		w := assert.Get(c.CreateWork())(b)
+		assert.Must(b, w.Close())
+		name := assert.Get(c.HandOver())(b)
+		assert.Must(b, p.Queue.Finish(name))
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // M12: an old copy goes; an only copy, and whatever looks like neither, never.
@@ -14,21 +16,15 @@ func TestCleanupDropsOldCopiesAlone(t *testing.T) {
 	a := submit(t, p, "from <a@b.example>\nto <c@d.example>\nenv-end\n\nx\n")
 	write := func(name string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, Postman, name), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, Postman, name), []byte("x"), 0o600))
 	}
 	keeps := []string{"4711", "4711.renumbered", "_header", "x4711_header", "04711_header", "4711_", "reason.4711", "4712-5"}
 	for _, name := range append(keeps, "4713_header", "4714_loop") {
 		write(name)
 	}
 	// A copy is a link of a message that may still be in the queue.
-	if err := p.FS().Link(a.Name, Postman+"/4715_undeliverable"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, Postman, "4716_header"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.FS().Link(a.Name, Postman+"/4715_undeliverable"))
+	assert.Must(t, os.Mkdir(filepath.Join(dir, Postman, "4716_header"), 0o700))
 	keeps = append(keeps, "4716_header")
 	for _, step := range []struct {
 		name        string
@@ -42,10 +38,7 @@ func TestCleanupDropsOldCopiesAlone(t *testing.T) {
 		{"old", 3 * time.Hour, 2 * time.Hour, false, []string{"4713_header", "4714_loop", "4715_undeliverable"}},
 		{"once more", 3 * time.Hour, 2 * time.Hour, false, nil},
 	} {
-		done, err := p.Aside.SweepCopies(time.Now().Add(step.after), step.keep, step.dry)
-		if err != nil {
-			t.Fatal(err)
-		}
+		done := assert.Get(p.Aside.SweepCopies(time.Now().Add(step.after), step.keep, step.dry))(t)
 		var got []string
 		for _, r := range done {
 			got = append(got, filepath.Base(r.Name))
@@ -54,10 +47,7 @@ func TestCleanupDropsOldCopiesAlone(t *testing.T) {
 			t.Errorf("%s: dropped %q, want %q", step.name, got, step.want)
 		}
 	}
-	entries, err := os.ReadDir(filepath.Join(dir, Postman))
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := assert.Get(os.ReadDir(filepath.Join(dir, Postman)))(t)
 	var left []string
 	for _, e := range entries {
 		left = append(left, e.Name())

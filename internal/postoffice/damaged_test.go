@@ -14,27 +14,18 @@ import (
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/disk/loopdisk"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // damaged is a postoffice on an ext4 that cannot write data back.
 func damaged(t *testing.T) (*postoffice.PostOffice, *loopdisk.Image) {
 	t.Helper()
 	disk := loopdisk.Damaged(t, func(dir string) {
-		f, err := durable.NewOS(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := postoffice.Init(f); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		f := assert.Get(durable.NewOS(dir))(t)
+		assert.Must(t, postoffice.Init(f))
+		assert.Must(t, f.Close())
 	})
-	p, err := postoffice.OpenDir(disk.Dir, 0, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Get(postoffice.OpenDir(disk.Dir, 0, false))(t)
 	return p, disk
 }
 
@@ -71,10 +62,7 @@ func TestDur2AcceptedOnDamagedDiskIsThere(t *testing.T) {
 				}
 			}
 			if c.background {
-				fd, err := unix.Open(disk.Dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fd := assert.Get(unix.Open(disk.Dir, unix.O_RDONLY|unix.O_DIRECTORY, 0))(t)
 				// What it returns is no concern of the drafts' writer.
 				_ = unix.Syncfs(fd)
 				unix.Close(fd)
@@ -86,9 +74,7 @@ func TestDur2AcceptedOnDamagedDiskIsThere(t *testing.T) {
 				all.Go(func() { accepted[i], errs[i] = d.Commit() })
 			}
 			all.Wait()
-			if err := p.FS().(*durable.OS).Close(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, p.FS().(*durable.OS).Close())
 			disk.Unmount(t)
 			disk.Mount(t, "errors=continue")
 			for i, a := range accepted {
@@ -107,24 +93,13 @@ func TestDur2AcceptedOnDamagedDiskIsThere(t *testing.T) {
 
 // Dur2: an error of the early write-back is the message's.
 func TestDur2EarlyWriteBackFailsTheMessage(t *testing.T) {
-	f, err := durable.NewOS(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(durable.NewOS(t.TempDir()))(t)
 	defer f.Close()
-	if err := postoffice.Init(f); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(f))
 	faulty := faultfs.New(f)
-	p, err := postoffice.Open(postoffice.Config{FS: faulty})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Get(postoffice.Open(postoffice.Config{FS: faulty}))(t)
 	rule := faulty.Fail(faultfs.WriteOut, "public/*", unix.EUCLEAN, 1)
-	d, err := p.Submissions.NewDraft("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := assert.Get(p.Submissions.NewDraft("test"))(t)
 	for range 5 {
 		// The error stays until Commit.
 		_, _ = d.Write(bytes.Repeat([]byte("x"), 1<<20))
@@ -147,26 +122,15 @@ func (dropping) Unwritten(info durable.Info) bool { return info.Size > 0 }
 // Dur2: a message that the kernel dropped a part of, and whose fsync succeeded, is neither
 // accepted nor prepared.
 func TestDur2DroppedDataIsNotAccepted(t *testing.T) {
-	f, err := durable.NewOS(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(durable.NewOS(t.TempDir()))(t)
 	defer f.Close()
-	if err := postoffice.Init(f); err != nil {
-		t.Fatal(err)
-	}
-	p, err := postoffice.Open(postoffice.Config{FS: dropping{f}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(f))
+	p := assert.Get(postoffice.Open(postoffice.Config{FS: dropping{f}}))(t)
 	for name, end := range map[string]func(d *postoffice.Draft) error{
 		"commit":  func(d *postoffice.Draft) error { _, err := d.Commit(); return err },
 		"prepare": (*postoffice.Draft).Prepare,
 	} {
-		d, err := write(p, 3000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := assert.Get(write(p, 3000))(t)
 		if err := end(d); !errors.Is(err, unix.EIO) {
 			t.Errorf("%s: got %v, want EIO", name, err)
 		}

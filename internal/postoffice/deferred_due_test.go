@@ -7,16 +7,14 @@ import (
 	"time"
 
 	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/run/assert"
 )
 
 const dur5Message = "from <q@example.net>\nto <a@example.net>\nenv-end\nSubject: a\n\nbody\n"
 
 func dur5Owner(t *testing.T, p *PostOffice) *Owner {
 	t.Helper()
-	o, err := p.Owners.Take("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(p.Owners.Take("test"))(t)
 	return o
 }
 
@@ -28,13 +26,8 @@ func TestDur5TimesOfAWaitingMessage(t *testing.T) {
 	before := time.Now().Add(-time.Second)
 	a := submit(t, p, dur5Message)
 	for range 3 {
-		c, err := p.Router.Claim(o, a.Name[len(Router)+1:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Defer("include"); err != nil {
-			t.Fatal(err)
-		}
+		c := assert.Get(p.Router.Claim(o, a.Name[len(Router)+1:]))(t)
+		assert.Must(t, c.Defer("include"))
 		list, err := p.Aside.ListWaiting()
 		if err != nil || len(list) != 1 {
 			t.Fatalf("got %+v, %v, want one message", list, err)
@@ -44,9 +37,8 @@ func TestDur5TimesOfAWaitingMessage(t *testing.T) {
 			t.Errorf("got %+v, want %v, put aside after it arrived", w, a.ID)
 		}
 		before = w.Info.CTime
-		if a, err = p.Aside.RecallTo(p.Router.Dir(), Deferred, w.Name, w.ID); err != nil {
-			t.Fatal(err)
-		}
+		a, err = p.Aside.RecallTo(p.Router.Dir(), Deferred, w.Name, w.ID)
+		assert.Must(t, err)
 	}
 }
 
@@ -57,38 +49,23 @@ func TestDur5EveryCutOfALastClaimKeepsTheMessage(t *testing.T) {
 		cuts := 0
 		for n := 0; ; n++ {
 			base := cutfs.New()
-			if err := Init(base); err != nil {
-				t.Fatal(err)
-			}
-			p, err := Open(Config{FS: base, Strict: strict})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, Init(base))
+			p := assert.Get(Open(Config{FS: base, Strict: strict}))(t)
 			a := submit(t, p, dur5Message)
 			c, err := p.Router.Claim(dur5Owner(t, p), a.Name[len(Router)+1:])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Defer("include"); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
+			assert.Must(t, c.Defer("include"))
 			for _, dir := range Directories() {
-				if err := base.SyncDir(dir); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, base.SyncDir(dir))
 			}
 			disk := base.Process()
-			if p, err = Open(Config{FS: disk, Strict: strict}); err != nil {
-				t.Fatal(err)
-			}
+			p, err = Open(Config{FS: disk, Strict: strict})
+			assert.Must(t, err)
 			list, err := p.Aside.ListWaiting()
 			if err != nil || len(list) != 1 {
 				t.Fatalf("got %+v, %v, want one message", list, err)
 			}
-			o, err := p.Owners.takeAny("first", 1001)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := assert.Get(p.Owners.takeAny("first", 1001))(t)
 			if n%2 == 1 {
 				disk.CutInside(n / 2)
 			} else {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 // setAsideOffice is a postoffice with a router's number.
@@ -22,10 +24,7 @@ type setAsideOffice struct {
 func newSetAside(t *testing.T) *setAsideOffice {
 	t.Helper()
 	p, dir := newPostOffice(t, 0)
-	o, err := p.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(p.Owners.Take("router"))(t)
 	t.Cleanup(func() { o.Release() })
 	return &setAsideOffice{p, dir, o}
 }
@@ -34,10 +33,7 @@ func newSetAside(t *testing.T) *setAsideOffice {
 func (o *setAsideOffice) claimed(t *testing.T) (Accepted, *Claim) {
 	t.Helper()
 	a := submit(t, o.PostOffice, "from <a@b.example>\nto <c@d.example>\nenv-end\nSubject: x\n\nx\n")
-	c, err := o.Router.Claim(o.owner, strings.TrimPrefix(a.Name, Router+"/"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Get(o.Router.Claim(o.owner, strings.TrimPrefix(a.Name, Router+"/")))(t)
 	return a, c
 }
 
@@ -70,9 +66,7 @@ func TestReasonGoesWithItsMessage(t *testing.T) {
 	now := time.Now()
 	explain := func(dir, what, text string) {
 		t.Helper()
-		if err := o.Aside.Explain(dir, Reason{ID: a.ID, Time: now, Who: "router", What: what, Text: text}); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, o.Aside.Explain(dir, Reason{ID: a.ID, Time: now, Who: "router", What: what, Text: text}))
 	}
 	there := func(name string, want bool) {
 		t.Helper()
@@ -82,18 +76,14 @@ func TestReasonGoesWithItsMessage(t *testing.T) {
 	}
 	name := reasonFile(Deferred, a.ID.Ino)
 	explain(Deferred, WasDeferred, "users: nobody answers")
-	if err := c.Defer("users"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.Defer("users"))
 	if done, err := o.Aside.SweepReasons(now.Add(time.Hour), false); err != nil || len(done) != 0 {
 		t.Errorf("beside its message: swept %v, %v", done, err)
 	}
 	if list, err := o.Aside.ListDeferred(); err != nil || len(list) != 1 {
 		t.Errorf("ListDeferred: got %q, %v, want the message alone", list, err)
 	}
-	if _, err := o.Aside.Resubmit(strings.TrimPrefix(name, Deferred+"/reason.") + ".users"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(o.Aside.Resubmit(strings.TrimPrefix(name, Deferred+"/reason.") + ".users"))(t)
 	explain(Deferred, WasResubmitted, "")
 	got, err := o.Aside.Reasons(a.ID)
 	if err != nil || len(got) != 2 || got[0].Text != "users: nobody answers" || got[1].What != WasResubmitted {
@@ -102,17 +92,12 @@ func TestReasonGoesWithItsMessage(t *testing.T) {
 	if list, err := o.Aside.Reasons(SpoolID{Ino: a.ID.Ino, MTime: 1}); err != nil || len(list) != 0 {
 		t.Errorf("of another message with that number: got %+v, %v", list, err)
 	}
-	c, err = o.Router.Claim(o.owner, strings.TrimPrefix(a.Name, Router+"/"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c = assert.Get(o.Router.Claim(o.owner, strings.TrimPrefix(a.Name, Router+"/")))(t)
 	if done, err := o.Aside.SweepReasons(now.Add(time.Hour), false); err != nil || len(done) != 0 {
 		t.Errorf("while it is routed again: swept %v, %v", done, err)
 	}
 	there(name, true)
-	if err := c.Discard(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.Discard())
 	there(name, false)
 	// Another process's, or a dead one's.
 	explain(Freezer, WasFrozen, "spam")
@@ -136,34 +121,19 @@ func TestReasonGoesWithItsMessage(t *testing.T) {
 func TestReasonFollowsACopy(t *testing.T) {
 	o := newSetAside(t)
 	a, c := o.claimed(t)
-	if err := o.Aside.Explain(Deferred, Reason{ID: a.ID, Time: time.Now(), Who: "router", What: WasDeferred, Text: "why"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Defer("users"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.Aside.Explain(Deferred, Reason{ID: a.ID, Time: time.Now(), Who: "router", What: WasDeferred, Text: "why"}))
+	assert.Must(t, c.Defer("users"))
 	was := filepath.Join(o.dir, Deferred, strings.TrimPrefix(a.Name, Router+"/")+".users")
-	b, err := os.ReadFile(was)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := assert.Get(os.ReadFile(was))(t)
 	at := a.ID.Time()
-	if err := errors.Join(os.WriteFile(was+".new", b, 0o600), os.Chtimes(was+".new", at, at), os.Rename(was+".new", was)); err != nil {
-		t.Fatal(err)
-	}
-	r, err := o.BeginRepair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.WriteFile(was+".new", b, 0o600), os.Chtimes(was+".new", at, at), os.Rename(was+".new", was)))
+	r := assert.Get(o.BeginRepair())(t)
 	defer r.End()
 	to, again, err := r.RenumberAside(Deferred + "/" + filepath.Base(was))
 	if err != nil || again {
 		t.Fatalf("got %v, %v", again, err)
 	}
-	info, err := o.FS().Stat(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := assert.Get(o.FS().Stat(to))(t)
 	got, err := o.Aside.Reasons(IDOf(info))
 	if err != nil || len(got) != 1 || got[0].Text != "why" || got[0].ID != IDOf(info) {
 		t.Errorf("got %+v, %v", got, err)

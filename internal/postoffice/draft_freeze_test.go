@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/run/assert"
 )
 
 // M13: a message that was frozen on its way in is in freezer/ or was not accepted,
@@ -36,14 +37,9 @@ func TestEveryCutOfAFrozenDraftKeepsItFromTheRouter(t *testing.T) {
 			done := false
 			for _, tear := range []bool{false, true} {
 				base := cutfs.New()
-				if err := Init(base); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, Init(base))
 				disk := base.Restart(cutfs.KeepAll())
-				p, err := Open(Config{FS: disk, Strict: strict})
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := assert.Get(Open(Config{FS: disk, Strict: strict}))(t)
 				if tear {
 					disk.CutInside(n)
 				} else {
@@ -86,10 +82,7 @@ func checkFrozen(t *testing.T, name string, disk *cutfs.FS, accepted bool, size 
 	}
 	held := 0
 	for _, dir := range []string{Public, Router, Freezer} {
-		entries, err := disk.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := assert.Get(disk.ReadDir(dir))(t)
 		for _, e := range entries {
 			if dir != Freezer {
 				t.Errorf("%s: %s/%s is there", name, dir, e.Name)
@@ -110,9 +103,7 @@ func checkFrozen(t *testing.T, name string, disk *cutfs.FS, accepted bool, size 
 // M14: the file is whole when it has its name, and nothing else is left.
 func TestStartOfAHostIsAskedForByAFileInTransport(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	if err := p.Queue.AskStart("site.example"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.Queue.AskStart("site.example"))
 	entries, err := os.ReadDir(filepath.Join(dir, Transport))
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("transport/: got %v, %v, want one file", entries, err)

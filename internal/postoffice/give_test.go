@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 )
 
 const giveTo = 4711
@@ -21,19 +22,14 @@ const giveTo = 4711
 // owner is whose a file is, and its mode.
 func owner(t *testing.T, name string) (uid, gid int, mode os.FileMode) {
 	t.Helper()
-	info, err := os.Lstat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := assert.Get(os.Lstat(name))(t)
 	st := info.Sys().(*syscall.Stat_t)
 	return int(st.Uid), int(st.Gid), info.Mode()
 }
 
 func putFile(t *testing.T, name string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(name, nil, mode); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(name, nil, mode))
 }
 
 func TestGivenPostofficeIsTheirsAndNothingElse(t *testing.T) {
@@ -42,17 +38,10 @@ func TestGivenPostofficeIsTheirsAndNothingElse(t *testing.T) {
 	}
 	top := t.TempDir()
 	dir := filepath.Join(top, "po")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	disk, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(dir, 0o755))
+	disk := assert.Get(durable.NewOS(dir))(t)
 	defer disk.Close()
-	if err := Init(disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Init(disk))
 	in := func(name string) string { return filepath.Join(dir, name) }
 	putFile(t, in("queue/1-2"), 0o700)
 	putFile(t, in("transport/1-2"), 0o600)
@@ -62,17 +51,11 @@ func TestGivenPostofficeIsTheirsAndNothingElse(t *testing.T) {
 	program := filepath.Join(top, "program")
 	putFile(t, program, 0o755)
 	for from, to := range map[string]string{secret: "public/.link", program: "router/77"} {
-		if err := os.Link(from, in(to)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Link(from, in(to)))
 	}
-	if err := os.Mkdir(in("public/users"), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(in("public/users"), 0o777))
 	putFile(t, in("public/users/.x"), 0o600)
-	if err := ChangeOwner(dir, giveTo, giveTo); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, ChangeOwner(dir, giveTo, giveTo))
 	for name, want := range map[string]int{".": giveTo, "queue": giveTo, "public": giveTo, "transport/1-2": giveTo,
 		"queue/1-2": 0, "public/draft": 0, "public/users": 0, "public/users/.x": 0} {
 		if got, _, _ := owner(t, in(name)); got != want {
@@ -84,13 +67,9 @@ func TestGivenPostofficeIsTheirsAndNothingElse(t *testing.T) {
 	}
 	// What they link into what is theirs is none of ours at the next time.
 	for from, to := range map[string]string{secret: "transport/9-9", program: "queue/9-9"} {
-		if err := os.Link(from, in(to)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Link(from, in(to)))
 	}
-	if err := ChangeOwner(dir, giveTo, giveTo); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, ChangeOwner(dir, giveTo, giveTo))
 	for name, want := range map[string]os.FileMode{secret: 0o600, program: 0o755} {
 		if uid, gid, mode := owner(t, name); uid != 0 || gid != 0 || mode.Perm() != want {
 			t.Errorf("%s: got uid %d, gid %d, mode %v", name, uid, gid, mode)
@@ -106,9 +85,7 @@ func TestEveryCutOfAGiftIsEndedByTheNext(t *testing.T) {
 	}
 	errCut := errors.New("cut")
 	uncut := giftOf(t)
-	if err := ChangeOwner(uncut, giveTo, giveTo); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, ChangeOwner(uncut, giveTo, giveTo))
 	want := standings(t, uncut)
 	for at := 0; ; at++ {
 		dir, steps := giftOf(t), 0
@@ -130,9 +107,7 @@ func TestEveryCutOfAGiftIsEndedByTheNext(t *testing.T) {
 		if uid, _, _ := owner(t, dir); uid != 0 {
 			t.Errorf("cut after %d: the top is given, and there is %v", at, cmp.Diff(want, standings(t, dir)))
 		}
-		if err := ChangeOwner(dir, giveTo, giveTo); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, ChangeOwner(dir, giveTo, giveTo))
 		if diff := cmp.Diff(want, standings(t, dir)); diff != "" {
 			t.Fatalf("cut after %d, and given again (-want +got):\n%s", at, diff)
 		}
@@ -143,24 +118,15 @@ func TestEveryCutOfAGiftIsEndedByTheNext(t *testing.T) {
 func giftOf(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	disk, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	disk := assert.Get(durable.NewOS(dir))(t)
 	defer disk.Close()
-	if err := Init(disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Init(disk))
 	in := func(name string) string { return filepath.Join(dir, name) }
-	if err := os.MkdirAll(in("queue/A/B"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.MkdirAll(in("queue/A/B"), 0o755))
 	for name, mode := range map[string]os.FileMode{"queue/A/B/1-2": 0o700, "transport/1-2": 0o600, "public/draft": 0o600, "router/.tries.7": 0o600, "router/8": 0o700} {
 		putFile(t, in(name), mode)
 	}
-	if err := unix.Mknod(in(".mailq"), unix.S_IFSOCK|0o660, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, unix.Mknod(in(".mailq"), unix.S_IFSOCK|0o660, 0))
 	return dir
 }
 
@@ -168,17 +134,14 @@ func giftOf(t *testing.T) string {
 func standings(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+	assert.Must(t, filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		uid, gid, mode := owner(t, name)
 		all[strings.TrimPrefix(name, dir)] = fmt.Sprint(uid, gid, mode)
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all
 }
 
@@ -189,29 +152,19 @@ func TestSec1NextGiftChangesNoLinkedFile(t *testing.T) {
 		t.Skip("only root gives away")
 	}
 	dir := giftOf(t)
-	if err := ChangeOwner(dir, giveTo, giveTo); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, ChangeOwner(dir, giveTo, giveTo))
 	out := t.TempDir()
 	was := map[string]os.FileMode{"shadow": 0o600, "program": 0o755}
 	for name, mode := range was {
 		putFile(t, filepath.Join(out, name), mode)
 		for _, link := range []string{"x" + name, ".pid.x" + name, "public/." + name, "public/1" + name, "queue/" + name, "router/." + name} {
-			if err := os.Link(filepath.Join(out, name), filepath.Join(dir, link)); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.Link(filepath.Join(out, name), filepath.Join(dir, link)))
 		}
 	}
-	if err := unix.Mknod(filepath.Join(out, "socket"), unix.S_IFSOCK|0o600, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, unix.Mknod(filepath.Join(out, "socket"), unix.S_IFSOCK|0o600, 0))
 	was["socket"] = 0o600
-	if err := os.Link(filepath.Join(out, "socket"), filepath.Join(dir, ".run")); err != nil {
-		t.Fatal(err)
-	}
-	if err := ChangeOwner(dir, giveTo, giveTo); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Link(filepath.Join(out, "socket"), filepath.Join(dir, ".run")))
+	assert.Must(t, ChangeOwner(dir, giveTo, giveTo))
 	for name, want := range was {
 		if uid, gid, mode := owner(t, filepath.Join(out, name)); uid != 0 || gid != 0 || mode.Perm() != want {
 			t.Errorf("%s: got uid %d, gid %d, mode %v", name, uid, gid, mode)

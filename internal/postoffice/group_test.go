@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/run/assert"
 )
 
 // commits has one draft committed, and n others come while the disk is busy with it. It
@@ -81,13 +82,8 @@ func (c *counter) SyncAll(files []durable.File) error {
 func groupOffice(t *testing.T, below durable.FS) (*PostOffice, *counter) {
 	t.Helper()
 	disk := &counter{FS: faultfs.New(below)}
-	if err := Init(disk); err != nil {
-		t.Fatal(err)
-	}
-	p, err := Open(Config{FS: disk})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Init(disk))
+	p := assert.Get(Open(Config{FS: disk}))(t)
 	return p, disk
 }
 
@@ -97,9 +93,7 @@ func TestConcurrentCommitsShareSyncs(t *testing.T) {
 	p, disk := groupOffice(t, cutfs.New())
 	files := 0
 	got, errs := commits(t, p, disk.FS, 20, func() error { files++; return nil })
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(errs...))
 	for i, a := range got {
 		if _, err := disk.Stat(a.Name); err != nil {
 			t.Errorf("%d: %v", i, err)
@@ -149,9 +143,7 @@ func TestFailedSharedSyncAcceptsNothing(t *testing.T) {
 // own fsync.
 func TestStrictSharesNothing(t *testing.T) {
 	f := cutfs.New()
-	if err := Init(f); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Init(f))
 	for _, strict := range []bool{true, false} {
 		p, err := Open(Config{FS: f, Strict: strict})
 		if err != nil || (p.group == nil) != strict {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/run/assert"
 )
 
 // Dur3: on a disk that promises no more than POSIX, with sync=strict, what HandOver has
@@ -52,24 +53,14 @@ func TestDur3HashDirectoriesAreDurable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			disk := cutfs.New()
 			disk.SetModel(cutfs.POSIX)
-			if err := Init(disk); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, Init(disk))
 			for letter := 'A'; c.there && letter <= 'Z'; letter++ {
 				for _, dir := range []string{Queue, Transport} {
-					if err := disk.Mkdir(dir+"/"+string(letter), 0o755); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, disk.Mkdir(dir+"/"+string(letter), 0o755))
 				}
 			}
-			p, err := Open(Config{FS: disk, Strict: true, HashLevels: c.levels})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rel, err := handOver(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := assert.Get(Open(Config{FS: disk, Strict: true, HashLevels: c.levels}))(t)
+			rel := assert.Get(handOver(p))(t)
 			for _, loss := range disk.Losses() {
 				after := disk.Restart(loss)
 				for _, dir := range []string{Queue, Transport} {

@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/run/assert"
 )
 
 // lockLines reads what these tests write as a lock.
@@ -56,28 +57,18 @@ func TestNumbersOfTheDeadAreSweptWhenNothingBearsThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, dir := newPostOffice(t, 2)
 			deadOwner(t, dir, 55)
-			live, err := p.Owners.Take("test")
-			if err != nil {
-				t.Fatal(err)
-			}
+			live := assert.Get(p.Owners.Take("test"))(t)
 			for _, other := range []string{"x", "055", "1234567"} {
-				if err := os.WriteFile(filepath.Join(dir, Owners, other), nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.WriteFile(filepath.Join(dir, Owners, other), nil, 0o644))
 			}
 			if tt.name != "" {
-				if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, tt.name)), 0o755),
-					os.WriteFile(filepath.Join(dir, tt.name), []byte(tt.text), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, tt.name)), 0o755),
+					os.WriteFile(filepath.Join(dir, tt.name), []byte(tt.text), 0o600)))
 			}
 			if _, done, err := p.Owners.Sweep(lockLines, nil); err != nil || len(done) != 0 {
 				t.Errorf("first look: got %+v, %v, want nothing swept", done, err)
 			}
-			done, err := sweepOwners(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			done := assert.Get(sweepOwners(p))(t)
 			if swept := len(done) == 1 && done[0].Action == Swept && done[0].Name == "owners/55"; swept == tt.stays || len(done) > 1 {
 				t.Errorf("swept: got %+v, want %v", done, !tt.stays)
 			}
@@ -99,9 +90,7 @@ func TestNumbersStayWhileASpecificationCannotBeRead(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	deadOwner(t, dir, 55)
 	bad := filepath.Join(dir, Transport, "100-7")
-	if err := os.WriteFile(bad, nil, 0o000); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(bad, nil, 0o000))
 	if os.Getuid() == 0 {
 		t.Skip("root reads every file")
 	}
@@ -129,14 +118,8 @@ func TestSweepNeverTakesANumberFromItsNewOwner(t *testing.T) {
 		}
 	}()
 	for range 300 {
-		a, err := p.Owners.Take("a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := p.Owners.Take("b")
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := assert.Get(p.Owners.Take("a"))(t)
+		b := assert.Get(p.Owners.Take("b"))(t)
 		if a.Number() == b.Number() {
 			t.Fatalf("two processes have number %d", a.Number())
 		}
@@ -146,9 +129,7 @@ func TestSweepNeverTakesANumberFromItsNewOwner(t *testing.T) {
 			}
 		}
 		die(t, a)
-		if err := b.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, b.Release())
 	}
 	close(stop)
 	if err := <-swept; err != nil {
@@ -167,24 +148,13 @@ func TestSweepNeverTakesANumberFromItsNewOwner(t *testing.T) {
 func TestSweepOfOwnersCutAnywhereForgetsNoClaim(t *testing.T) {
 	for n := 0; ; n++ {
 		disk := cutfs.New()
-		if err := Init(disk); err != nil {
-			t.Fatal(err)
-		}
-		p, err := Open(Config{FS: disk})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, Init(disk))
+		p := assert.Get(Open(Config{FS: disk}))(t)
 		owner, err := p.Owners.Take("router")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		a := submit(t, p, "to bond\n\n")
-		if _, err := p.Router.Claim(owner, filepath.Base(a.Name)); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(disk.SyncDir(Public), disk.SyncDir(Router)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(p.Router.Claim(owner, filepath.Base(a.Name)))(t)
+		assert.Must(t, errors.Join(disk.SyncDir(Public), disk.SyncDir(Router)))
 		next := disk.Restart(cutfs.KeepAll())
 		next.CutAfter(n)
 		if p, err = Open(Config{FS: next}); err == nil {
@@ -197,15 +167,10 @@ func TestSweepOfOwnersCutAnywhereForgetsNoClaim(t *testing.T) {
 		}
 		for _, loss := range next.Losses() {
 			last := next.Restart(loss)
-			if p, err = Open(Config{FS: last}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := sweepOwners(p); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := p.Router.Recover(RouterRecovery{Complete: complete}); err != nil {
-				t.Fatal(err)
-			}
+			p, err = Open(Config{FS: last})
+			assert.Must(t, err)
+			assert.Get(sweepOwners(p))(t)
+			assert.Get(p.Router.Recover(RouterRecovery{Complete: complete}))(t)
 			if ok, err := p.exists(a.Name); err != nil || !ok {
 				t.Fatalf("cut before operation %d, %v: %s is not in router/: %v\n%s", n, loss, a.Name, err, last.Log())
 			}
@@ -217,43 +182,29 @@ func TestSweepOfOwnersCutAnywhereForgetsNoClaim(t *testing.T) {
 // while the router lives that routed it; what a router hands over just now is left.
 func TestMessageWithoutSpecificationIsRoutedAgainThoughItsRouterLives(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	owner, err := p.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := assert.Get(p.Owners.Take("router"))(t)
 	a, b := submit(t, p, "to bond\n\n"), submit(t, p, "to bond\n\n")
 	var claims []*Claim
 	for _, m := range []Accepted{a, b} {
-		c, err := p.Router.Claim(owner, filepath.Base(m.Name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := assert.Get(p.Router.Claim(owner, filepath.Base(m.Name)))(t)
 		work(t, c, "z\n")
 		claims = append(claims, c)
 	}
 	handOver(t, claims[0])
-	if err := os.Remove(filepath.Join(dir, Transport, claims[0].Name())); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(dir, Transport, claims[0].Name())))
 	toQueue(t, p, claims[1]) // between its two renames
 	before := tree(t, dir)
-	if _, err := p.Queue.Recover(time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(p.Queue.Recover(time.Now()))(t)
 	if got := tree(t, dir); got != before {
 		t.Errorf("at once: got %s, want %s", got, before)
 	}
 	// A day before and after: the clock was set meanwhile.
 	for _, at := range []time.Duration{2 * foreignGrace, -24 * time.Hour, 24 * time.Hour} {
-		if _, err := p.Queue.Recover(time.Now().Add(at)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(p.Queue.Recover(time.Now().Add(at)))(t)
 		if got, want := tree(t, dir), fmt.Sprintf("queue/%s router/..%s router/%d", claims[1].Name(), claims[1].Name(), a.ID.Ino); got != want {
 			t.Errorf("%v later: got %s, want %s", at, got, want)
 		}
-		if err := p.move(a.Name, Queue+"/"+claims[0].Name()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, p.move(a.Name, Queue+"/"+claims[0].Name()))
 	}
 }
 
@@ -262,17 +213,11 @@ func TestUnreadableNumberDoesNotKeepTheOthers(t *testing.T) {
 	_, dir := newPostOffice(t, 0)
 	deadOwner(t, dir, 55)
 	deadOwner(t, dir, 56)
-	below, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	below := assert.Get(durable.NewOS(dir))(t)
 	defer below.Close()
 	disk := faultfs.New(below)
 	disk.Fail(faultfs.Open, "owners/55", os.ErrPermission, faultfs.Always)
-	p, err := Open(Config{FS: disk})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Get(Open(Config{FS: disk}))(t)
 	before, told, err := p.Owners.Sweep(lockLines, nil)
 	if err != nil || len(told) != 1 || told[0].Action != Unreadable || told[0].Name != "owners/55" {
 		t.Errorf("first look: got %+v, %v, want owners/55 told", told, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/run/assert"
 )
 
 // M41: whatever an order has been told it may act on is in its file, after a kill or a
@@ -41,18 +42,11 @@ func TestEveryCutOfAnOrderKeepsWhatItNames(t *testing.T) {
 				if d.name == Orders {
 					continue // made by an earlier version
 				}
-				if err := base.Mkdir(d.name, d.mode); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, base.Mkdir(d.name, d.mode))
 			}
-			if err := base.SyncDir("."); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, base.SyncDir("."))
 			disk := base.Restart(cutfs.KeepAll())
-			p, err := Open(Config{FS: disk})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := assert.Get(Open(Config{FS: disk}))(t)
 			if tear {
 				disk.CutInside(n)
 			} else {

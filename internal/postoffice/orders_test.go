@@ -7,27 +7,22 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // M41: an order is a file with its messages, listed by age and dropped after its time.
 func TestOrdersAreKeptAndSwept(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	if err := os.Remove(dir + "/" + Orders); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(dir+"/"+Orders))
 	if list, err := p.Operations.List(); err != nil || len(list) != 0 {
 		t.Fatalf("without the directory: %v, %v", list, err)
 	}
 	now := time.Date(2026, 11, 21, 3, 15, 2, 0, time.UTC)
 	old, young := NewOperationID(now.Add(-time.Hour), "hold", 17), NewOperationID(now, "expire", 3)
 	for _, id := range []OperationID{young, old} {
-		o, err := p.Operations.Create(id, []byte("verb x\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(o.Append([]byte("S1A1\n")), o.Close()); err != nil {
-			t.Fatal(err)
-		}
+		o := assert.Get(p.Operations.Create(id, []byte("verb x\n")))(t)
+		assert.Must(t, errors.Join(o.Append([]byte("S1A1\n")), o.Close()))
 		if _, err := p.Operations.Continue(id); err != nil {
 			t.Errorf("when it was given: %v", err)
 		}
@@ -38,17 +33,12 @@ func TestOrdersAreKeptAndSwept(t *testing.T) {
 	if list, err := p.Operations.List(); err != nil || !slices.Equal(list, []OperationID{old, young}) {
 		t.Errorf("got %v, %v", list, err)
 	}
-	f, err := p.Operations.Open(old)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(p.Operations.Open(old))(t)
 	defer f.Close()
 	if b, err := io.ReadAll(f); err != nil || string(b) != "verb x\nS1A1\n" {
 		t.Errorf("got %q, %v", b, err)
 	}
-	if err := p.Operations.Sweep(now, time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.Operations.Sweep(now, time.Hour))
 	if list, _ := p.Operations.List(); !slices.Equal(list, []OperationID{young}) {
 		t.Errorf("after the sweep: %v", list)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 )
 
 // The trap "pid longer than the pid field": such a process has the lowest free number.
@@ -17,10 +18,7 @@ func TestLongPidTakesAShorterNumber(t *testing.T) {
 	deadOwner(t, dir, 1)
 	var got []int
 	for _, pid := range []int{4194303, 4194303, 999999, 1000000} {
-		o, err := p.Owners.takeAny("test", pid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := assert.Get(p.Owners.takeAny("test", pid))(t)
 		got = append(got, o.Number())
 	}
 	if want := []int{2, 3, 999999, 4}; !slices.Equal(got, want) {
@@ -32,9 +30,7 @@ func TestLongPidTakesAShorterNumber(t *testing.T) {
 // would keep its recipients waiting until the next look, 15 s later.
 func TestDeadOwnerIsDeadForAllWhoLookAtOnce(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	if err := os.WriteFile(filepath.Join(dir, Owners, "77"), []byte("77 dead\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, Owners, "77"), []byte("77 dead\n"), 0o644))
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -54,17 +50,9 @@ func TestDeadOwnerIsDeadForAllWhoLookAtOnce(t *testing.T) {
 func TestSec5LocksOfDaemonsAreClosedToOthers(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	left := filepath.Join(dir, ".pid.scheduler")
-	if err := os.WriteFile(left, []byte("4711\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	release, err := p.Owners.Exclusive("scheduler")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := p.Owners.Take("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(left, []byte("4711\n"), 0o644))
+	release := assert.Get(p.Owners.Exclusive("scheduler"))(t)
+	o := assert.Get(p.Owners.Take("test"))(t)
 	for _, file := range []string{left, filepath.Join(dir, ownerFile(o.Number()))} {
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != durable.LockMode {
 			t.Errorf("%s: got %v, %v, want mode %v", file, info.Mode(), err, durable.LockMode)

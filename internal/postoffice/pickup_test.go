@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/run/assert"
 )
 
 // user is the uid of who submits in these tests.
@@ -31,18 +32,13 @@ type testSpool struct {
 func newSpool(t *testing.T) *testSpool {
 	t.Helper()
 	disk := cutfs.New()
-	if err := Init(disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Init(disk))
 	return openSpool(t, disk)
 }
 
 func openSpool(t *testing.T, disk *cutfs.FS) *testSpool {
 	t.Helper()
-	p, err := Open(Config{FS: disk})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Get(Open(Config{FS: disk}))(t)
 	return &testSpool{t, disk, p}
 }
 
@@ -51,10 +47,7 @@ func (s *testSpool) as(uid uint32) *testSpool {
 	s.t.Helper()
 	disk := s.disk.Process()
 	disk.SetUID(uid)
-	p, err := Open(Config{FS: disk, Submits: true})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	p := assert.Get(Open(Config{FS: disk, Submits: true}))(s.t)
 	return &testSpool{s.t, disk, p}
 }
 
@@ -67,18 +60,13 @@ func (s *testSpool) write(name, text string, mode fs.FileMode) durable.File {
 	if err == nil {
 		err = f.Chmod(mode)
 	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, err)
 	return f
 }
 
 func (s *testSpool) names(dir string) string {
 	s.t.Helper()
-	entries, err := s.disk.ReadDir(dir)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	entries := assert.Get(s.disk.ReadDir(dir))(s.t)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name)
@@ -88,10 +76,7 @@ func (s *testSpool) names(dir string) string {
 
 func (s *testSpool) text(name string) string {
 	s.t.Helper()
-	b, err := s.readAll(name)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	b := assert.Get(s.readAll(name))(s.t)
 	return string(b)
 }
 
@@ -111,35 +96,19 @@ func (s *testSpool) collect() (err error) {
 func TestSec8SubmittedMessageIsCopied(t *testing.T) {
 	s := newSpool(t)
 	u := s.as(user)
-	d, err := u.Submissions.NewDraft("submit")
-	if err != nil {
-		t.Fatal(err)
-	}
-	held, err := u.disk.Open(d.name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := assert.Get(u.Submissions.NewDraft("submit"))(t)
+	held := assert.Get(u.disk.Open(d.name, os.O_RDWR, 0))(t)
 	const said = "submitter 0 S1A1\nexternal\nto <a@b.example>\nenv-end\n\nbody\n"
-	if _, err := io.WriteString(d, said); err != nil {
-		t.Fatal(err)
-	}
-	a, err := d.Commit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(io.WriteString(d, said))(t)
+	a := assert.Get(d.Commit())(t)
 	if !strings.HasPrefix(a.Name, Public+"/") || s.names(Router) != "" {
 		t.Fatalf("a user's message is in %s, router/ has %q", a.Name, s.names(Router))
 	}
-	done, err := s.Submissions.PickUp(a.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := assert.Get(s.Submissions.PickUp(a.Name))(t)
 	if done.UID != user || done.Was != a.ID || s.names(Public) != "" {
 		t.Errorf("got %+v, public/ has %q", done, s.names(Public))
 	}
-	if _, err := held.WriteAt([]byte("changed"), int64(octetsLine)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(held.WriteAt([]byte("changed"), int64(octetsLine)))(t)
 	text := s.text(done.Accepted.Name)
 	if want := fmt.Sprintf("submitter %d %s\n%s", user, a.ID, said); text[octetsLine:] != want {
 		t.Errorf("got %q, want %q", text[octetsLine:], want)
@@ -162,9 +131,7 @@ func TestSec8MessageIsThereOnceWhereverPickupIsCut(t *testing.T) {
 			begin := func() *testSpool {
 				disk := cutfs.New()
 				disk.SetModel(model)
-				if err := Init(disk); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, Init(disk))
 				s := openPickup(t, disk, model)
 				u := s.as(user)
 				d, err := u.Submissions.NewDraft("submit")
@@ -174,9 +141,7 @@ func TestSec8MessageIsThereOnceWhereverPickupIsCut(t *testing.T) {
 				if err == nil {
 					_, err = d.Commit()
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				return s
 			}
 			for first, cut := 0, true; cut; first++ {
@@ -203,10 +168,7 @@ func TestSec8MessageIsThereOnceWhereverPickupIsCut(t *testing.T) {
 
 func openPickup(t *testing.T, disk *cutfs.FS, model cutfs.Model) *testSpool {
 	t.Helper()
-	p, err := Open(Config{FS: disk, Strict: model != cutfs.Journal})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Get(Open(Config{FS: disk, Strict: model != cutfs.Journal}))(t)
 	return &testSpool{t, disk, p}
 }
 
@@ -238,14 +200,10 @@ func TestSec8WhatIsNoMessageIsNotCopied(t *testing.T) {
 	at := func(name string) string { return path.Join(dir, Public, name) }
 	write := func(name string, mode fs.FileMode) {
 		t.Helper()
-		if err := errors.Join(os.WriteFile(at(name), []byte("to a\n\n"), 0o600), os.Chmod(at(name), mode)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, errors.Join(os.WriteFile(at(name), []byte("to a\n\n"), 0o600), os.Chmod(at(name), mode)))
 	}
 	write("101", 0o700)
-	if err := errors.Join(os.Link(at("101"), at("102")), os.Symlink("/etc/passwd", at("103")), unix.Mkfifo(at("104"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.Link(at("101"), at("102")), os.Symlink("/etc/passwd", at("103")), unix.Mkfifo(at("104"), 0o700)))
 	for _, name := range []string{"101", "102", "103", "104"} {
 		disbelief := (*UntrustedError)(nil)
 		if _, err := p.Submissions.PickUp(Public + "/" + name); !errors.As(err, &disbelief) {
@@ -257,9 +215,7 @@ func TestSec8WhatIsNoMessageIsNotCopied(t *testing.T) {
 		t.Errorf("router/ has %v, %v", list, err)
 	}
 	incomplete := (*IncompleteError)(nil)
-	if err := os.WriteFile(at("105"), []byte("comment octets 0000000000000999\nto a\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(at("105"), []byte("comment octets 0000000000000999\nto a\n"), 0o700))
 	if _, err := p.Submissions.PickUp(Public + "/105"); !errors.As(err, &incomplete) {
 		t.Errorf("incomplete: got %v", err)
 	}
@@ -283,10 +239,7 @@ func TestSec8CopyThatFailsLeavesTheSubmission(t *testing.T) {
 			// As another program writes it: its size stands nowhere.
 			f := s.as(user).write(Public+"/4711", "to <a@b.example>\nenv-end\n\n"+strings.Repeat("body\n", 3*draftBuffer), 0o700)
 			faults := faultfs.New(s.disk)
-			p, err := Open(Config{FS: faults})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := assert.Get(Open(Config{FS: faults}))(t)
 			faults.On(tt.at, Router+"/.pickup.*", 1, func(string) error { return tt.do(f) })
 			if _, err := p.Submissions.PickUp(Public + "/4711"); !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
@@ -339,10 +292,7 @@ func TestSec8FailingPickupLosesAndRepeatsNothing(t *testing.T) {
 			t.Run(what, func(t *testing.T) {
 				s := newSpool(t)
 				faults := faultfs.New(s.disk)
-				p, err := Open(Config{FS: faults, Strict: true})
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := assert.Get(Open(Config{FS: faults, Strict: true}))(t)
 				s.PostOffice = p
 				s.as(user).write(user4711, "to <a@b.example>\nenv-end\n\n"+strings.Repeat("line\n", 3*draftBuffer/5)+"to <a@b.example>\nenv-end\n\nbody\n", 0o700)
 				rule := faults.Fail(tt.at, tt.name, tt.err, 1)
@@ -358,9 +308,7 @@ func TestSec8FailingPickupLosesAndRepeatsNothing(t *testing.T) {
 				if err != nil {
 					t.Errorf("another user's message: %v", err)
 				}
-				if err := p.remove(other.Name); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, p.remove(other.Name))
 				if stuck {
 					// As long as it cannot be removed it is an error that is logged.
 					_, _ = p.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()})
@@ -377,14 +325,8 @@ func TestSec8FailingPickupLosesAndRepeatsNothing(t *testing.T) {
 func TestSec1WorkFileIsAlwaysANewOne(t *testing.T) {
 	s := newSpool(t)
 	submit(t, s.PostOffice, "to a\n\n")
-	owner, err := s.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Router.Claim(owner, s.names(Router))
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := assert.Get(s.Owners.Take("router"))(t)
+	c := assert.Get(s.Router.Claim(owner, s.names(Router)))(t)
 	planted := s.as(user).write(c.work(), "", 0o666)
 	work(t, c, "s x\nz\n")
 	b := make([]byte, 1)
@@ -407,14 +349,8 @@ func TestSec2ForeignWorkFileIsNotBelieved(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSpool(t)
 			submit(t, s.PostOffice, "to a\n\n")
-			owner, err := s.Owners.Take("router")
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := s.Router.Claim(owner, s.names(Router))
-			if err != nil {
-				t.Fatal(err)
-			}
+			owner := assert.Get(s.Owners.Take("router"))(t)
+			c := assert.Get(s.Router.Claim(owner, s.names(Router)))(t)
 			toQueue(t, s.PostOffice, c)
 			who := s
 			if tt.uid != 0 {
@@ -422,19 +358,13 @@ func TestSec2ForeignWorkFileIsNotBelieved(t *testing.T) {
 			}
 			who.write(c.work(), "s x\nr file.0 - /root/.ssh/authorized_keys 0\nz\n", 0o600)
 			if tt.link {
-				if err := s.disk.Link(c.work(), Public+"/second"); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, s.disk.Link(c.work(), Public+"/second"))
 			}
 			c.Close()
 			die(t, owner)
 			for range 2 {
-				if _, err := s.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()}); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := s.Queue.Recover(time.Now().Add(time.Hour)); err != nil {
-					t.Fatal(err)
-				}
+				assert.Get(s.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()}))(t)
+				assert.Get(s.Queue.Recover(time.Now().Add(time.Hour)))(t)
 			}
 			if got := s.names(Transport) + s.names(Queue); got != "" {
 				t.Errorf("queue/ and transport/ have %q", got)
@@ -451,21 +381,13 @@ func TestSec2ForeignWorkFileIsNotBelieved(t *testing.T) {
 func TestSec2ForeignWorkFileDelaysNothing(t *testing.T) {
 	s := newSpool(t)
 	submit(t, s.PostOffice, "to a\n\n")
-	owner, err := s.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Router.Claim(owner, s.names(Router))
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := assert.Get(s.Owners.Take("router"))(t)
+	c := assert.Get(s.Router.Claim(owner, s.names(Router)))(t)
 	toQueue(t, s.PostOffice, c)
 	s.as(user).write(c.work(), "s x\nz\n", 0o600)
 	c.Close()
 	die(t, owner)
-	if _, err := s.Queue.Recover(time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(s.Queue.Recover(time.Now()))(t)
 	if s.names(Queue) != "" {
 		t.Errorf("queue/ has %q still", s.names(Queue))
 	}
@@ -486,26 +408,15 @@ func TestSec2ForeignSpecificationIsNotBelieved(t *testing.T) {
 func TestSec3IncompleteWorkFileDoesNotRouteAgain(t *testing.T) {
 	s := newSpool(t)
 	submit(t, s.PostOffice, "to a\n\n")
-	owner, err := s.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Router.Claim(owner, s.names(Router))
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := assert.Get(s.Owners.Take("router"))(t)
+	c := assert.Get(s.Router.Claim(owner, s.names(Router)))(t)
 	work(t, c, "s x\nz\n")
 	left := c.work()
-	rel, err := c.HandOver()
-	if err != nil {
-		t.Fatal(err)
-	}
+	rel := assert.Get(c.HandOver())(t)
 	s.write(left, "s x\n", 0o600)
 	die(t, owner)
 	for range 2 {
-		if _, err := s.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()}); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(s.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()}))(t)
 	}
 	if s.names(Router) != "" || s.names(Queue) != rel || s.names(Transport) != rel {
 		t.Errorf("router/ has %q, queue/ %q, transport/ %q", s.names(Router), s.names(Queue), s.names(Transport))
@@ -524,14 +435,8 @@ func TestSec4OccupiedNamesRefuseNothing(t *testing.T) {
 	if got := len(strings.Fields(s.names(Router))); got != occupied+1 {
 		t.Fatalf("router/ has %d names, want %d", got, occupied+1)
 	}
-	owner, err := s.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Router.Claim(owner, path.Base(a.Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := assert.Get(s.Owners.Take("router"))(t)
+	c := assert.Get(s.Router.Claim(owner, path.Base(a.Name)))(t)
 	work(t, c, "s x\nz\n")
 	handOver(t, c)
 }
@@ -542,38 +447,26 @@ func TestSec4NamesFurtherOnThatAreOccupiedCostAnotherName(t *testing.T) {
 		t.Run(dir, func(t *testing.T) {
 			s := newSpool(t)
 			a := submit(t, s.PostOffice, "to a\n\n")
-			owner, err := s.Owners.Take("router")
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := s.Router.Claim(owner, path.Base(a.Name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			owner := assert.Get(s.Owners.Take("router"))(t)
+			c := assert.Get(s.Router.Claim(owner, path.Base(a.Name)))(t)
 			left := dir + "/" + c.Name()
 			s.write(left, "somebody's", 0o600)
 			work(t, c, "s x\nz\n")
 			if _, err := c.HandOver(); !errors.Is(err, ErrOccupied) {
 				t.Fatalf("hand over: %v", err)
 			}
-			if err := c.Release(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, c.Release())
 			list, err := s.Router.List(false, time.Now())
 			if err != nil || len(list) != 1 {
 				t.Fatalf("router/ has %v, %v", list, err)
 			}
-			if c, err = s.Router.Claim(owner, list[0].Name); err != nil {
-				t.Fatal(err)
-			}
+			c, err = s.Router.Claim(owner, list[0].Name)
+			assert.Must(t, err)
 			if c.ID != a.ID {
 				t.Errorf("its spool ID is %s, was %s", c.ID, a.ID)
 			}
 			work(t, c, "s x\nz\n")
-			rel, err := c.HandOver()
-			if err != nil {
-				t.Fatal(err)
-			}
+			rel := assert.Get(c.HandOver())(t)
 			if n, ok := ParseName(rel); !ok || !IsRandom(n.Ino) {
 				t.Errorf("it is %s", rel)
 			}
@@ -588,9 +481,7 @@ func TestSec4NamesFurtherOnThatAreOccupiedCostAnotherName(t *testing.T) {
 // directory is another one.
 func TestSec4SharedRouterDirectoryIsAnInbox(t *testing.T) {
 	disk := cutfs.New()
-	if err := errors.Join(Init(disk), disk.Mkdir(Router0, modeOfRouterDir)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(Init(disk), disk.Mkdir(Router0, modeOfRouterDir)))
 	s := openSpool(t, disk)
 	own := submit(t, s.PostOffice, "to a\n\n")
 	if path.Dir(own.Name) != Router0 {
@@ -598,9 +489,7 @@ func TestSec4SharedRouterDirectoryIsAnInbox(t *testing.T) {
 	}
 	s.as(user).write(Router+"/4711", "to <a@b.example>\n\nbody\n", 0o600)
 	s.write(Router+"/4712", "external\nto <a@b.example>\n\nbody\n", 0o600) // root's, or a link to root's
-	if err := s.collect(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.collect())
 	list, err := s.Router.List(false, time.Now())
 	if err != nil || len(list) != 3 || s.names(Router) != "" {
 		t.Fatalf("got %v, %v; router/ has %q", list, err, s.names(Router))
@@ -618,22 +507,13 @@ func TestSec4SharedRouterDirectoryIsAnInbox(t *testing.T) {
 // made too.
 func TestSec1DirectoriesAreClosedAtTheStart(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	if err := os.Mkdir(path.Join(dir, "router2"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(path.Join(dir, "router2"), 0o700))
 	for _, name := range append(Directories(), "router2") {
-		if err := os.Chmod(path.Join(dir, name), 0o777|fs.ModeSticky); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chmod(path.Join(dir, name), 0o777|fs.ModeSticky))
 	}
-	if _, err := p.Secure(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(p.Secure())(t)
 	for _, name := range append(Directories(), "router2") {
-		info, err := os.Stat(path.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := assert.Get(os.Stat(path.Join(dir, name)))(t)
 		if name == Public {
 			if info.Mode().Perm() != 0o733 || info.Mode()&fs.ModeSticky == 0 {
 				t.Errorf("public/ is %s", info.Mode())
@@ -654,10 +534,7 @@ func TestSec8SubmissionThatIsTooLargeIsNotCopied(t *testing.T) {
 	text := "to <a@b.example>\nenv-end\n\n" + strings.Repeat("body\n", 100)
 	s.as(user).write(Public+"/4711", text, 0o700)
 	s.as(user).write(Router+"/4712", text, 0o700)
-	p, err := Open(Config{FS: s.disk})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Get(Open(Config{FS: s.disk}))(t)
 	p.Submissions.Limit(int64(len(text)) - 1)
 	large := (*TooLargeError)(nil)
 	if _, err := p.Submissions.PickUp(Public + "/4711"); !errors.As(err, &large) || large.Size != int64(len(text)) || large.UID != user {
@@ -683,18 +560,11 @@ func TestSec2ForeignNamesInRouterArePutAway(t *testing.T) {
 	}
 	p, dir := newPostOffice(t, 0)
 	at := func(name string) string { return path.Join(dir, Router, name) }
-	if err := errors.Join(os.Symlink("/etc/passwd", at("1")), unix.Mkfifo(at("2"), 0o600), os.Mkdir(at("3"), 0o700), os.Mkdir(at("4"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.Symlink("/etc/passwd", at("1")), unix.Mkfifo(at("2"), 0o600), os.Mkdir(at("3"), 0o700), os.Mkdir(at("4"), 0o700)))
 	for _, name := range []string{"1", "2", "3"} {
-		if err := os.Lchown(at(name), 4711, 4711); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Lchown(at(name), 4711, 4711))
 	}
-	done, err := p.Router.Recover(RouterRecovery{Complete: func([]byte) bool { return false }, Now: time.Now()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := assert.Get(p.Router.Recover(RouterRecovery{Complete: func([]byte) bool { return false }, Now: time.Now()}))(t)
 	for _, r := range done {
 		if r.Action != Quarantined {
 			t.Errorf("got %+v", r)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 )
 
 // TestMain serves as a second process: with HOLD_OWNER set it takes an owner number
@@ -41,34 +42,18 @@ func TestMain(m *testing.M) {
 func newPostOffice(t *testing.T, levels int) (*PostOffice, string) {
 	t.Helper()
 	dir := t.TempDir()
-	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(durable.NewOS(dir))(t)
 	t.Cleanup(func() { f.Close() })
-	if err := Init(f); err != nil {
-		t.Fatal(err)
-	}
-	p, err := Open(Config{FS: f, HashLevels: levels})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Init(f))
+	p := assert.Get(Open(Config{FS: f, HashLevels: levels}))(t)
 	return p, dir
 }
 
 func submit(t *testing.T, p *PostOffice, text string) Accepted {
 	t.Helper()
-	d, err := p.Submissions.NewDraft("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(d, text); err != nil {
-		t.Fatal(err)
-	}
-	a, err := d.Commit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := assert.Get(p.Submissions.NewDraft("test"))(t)
+	assert.Get(io.WriteString(d, text))(t)
+	a := assert.Get(d.Commit())(t)
 	return a
 }
 
@@ -78,20 +63,14 @@ func TestCommittedMessageIsNamedByItsInode(t *testing.T) {
 	for _, size := range []int{0, 1, draftBuffer - octetsLine, draftBuffer, 10 * draftBuffer, groupedSize + 3*largeBuffer + 1, 2*writeOutAt + 1} {
 		body := strings.Repeat("x", size)
 		a := submit(t, p, body)
-		info, err := p.fs.Stat(a.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := assert.Get(p.fs.Stat(a.Name))(t)
 		if got, want := a.Name, Router+"/"+strconv.FormatUint(info.Ino, 10); got != want {
 			t.Errorf("name %s, want %s", got, want)
 		}
 		if got, want := info.Mode.Perm(), fs.FileMode(0o700); got != want {
 			t.Errorf("mode %v, want %v", got, want)
 		}
-		b, err := os.ReadFile(filepath.Join(dir, a.Name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := assert.Get(os.ReadFile(filepath.Join(dir, a.Name)))(t)
 		want := fmt.Sprintf("comment octets %016d %08x\n%s", octetsLine+size, crc32.Checksum([]byte(body), castagnoli()), body)
 		if string(b) != want {
 			t.Errorf("size %d: file differs: %d bytes, want %d", size, len(b), len(want))
@@ -108,31 +87,16 @@ func TestOnlyRegularDecimalNamesAreListedOldestFirst(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	for i, name := range []string{"30", "10", "20"} {
 		file := filepath.Join(dir, Router, name)
-		if err := os.WriteFile(file, nil, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(file, at, at.Add(time.Duration(-i)*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(file, nil, 0o700))
+		assert.Must(t, os.Chtimes(file, at, at.Add(time.Duration(-i)*time.Second)))
 	}
 	for _, name := range []string{".x", "core", "..10-5", "12x", "010", "0", "7-0", "7-1234567"} {
-		if err := os.WriteFile(filepath.Join(dir, Router, name), nil, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, Router, name), nil, 0o700))
 	}
-	if err := os.Mkdir(filepath.Join(dir, Router, "40"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("10", filepath.Join(dir, Router, "41")); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(filepath.Join(dir, Router, "42"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	list, err := p.Router.List(true, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(filepath.Join(dir, Router, "40"), 0o755))
+	assert.Must(t, os.Symlink("10", filepath.Join(dir, Router, "41")))
+	assert.Must(t, unix.Mkfifo(filepath.Join(dir, Router, "42"), 0o700))
+	list := assert.Get(p.Router.List(true, time.Now()))(t)
 	var got []string
 	for _, e := range list {
 		got = append(got, e.Name)
@@ -146,10 +110,7 @@ func TestOnlyRegularDecimalNamesAreListedOldestFirst(t *testing.T) {
 func TestOneOfManyClaimsWins(t *testing.T) {
 	p, _ := newPostOffice(t, 0)
 	a := submit(t, p, "to bond\n\n")
-	owner, err := p.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := assert.Get(p.Owners.Take("router"))(t)
 	results := make(chan error, 8)
 	for range cap(results) {
 		go func() {
@@ -180,22 +141,12 @@ func TestOwnerNumberFitsTheLockFieldAndDiesWithItsProcess(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "HOLD_OWNER="+dir)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := assert.Get(cmd.StdinPipe())(t)
 	defer in.Close()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := assert.Get(cmd.StdoutPipe())(t)
+	assert.Must(t, cmd.Start())
 	var n int
-	if _, err := fmt.Fscan(out, &n); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(fmt.Fscan(out, &n))(t)
 	if n < 1 || n > MaxOwner {
 		t.Errorf("owner number %d, want 1 to %d", n, MaxOwner)
 	}
@@ -205,9 +156,7 @@ func TestOwnerNumberFitsTheLockFieldAndDiesWithItsProcess(t *testing.T) {
 	if _, err := p.Owners.takeNumber(n, nil); !errors.Is(err, errTaken) {
 		t.Errorf("taking a live owner's number: %v, want errTaken", err)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	if alive, err := p.Owners.Alive(n); err != nil || alive {
 		t.Errorf("alive after kill -9: %v %v, want false", alive, err)
@@ -234,15 +183,11 @@ func TestSpoolIDSurvivesPrintingAndChecksItsForm(t *testing.T) {
 // M50
 func TestDirectoryOnAnotherFileSystemIsRefused(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	if err := os.Remove(filepath.Join(dir, Queue)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(dir, Queue)))
 	if _, err := Open(Config{FS: p.fs}); !errors.Is(err, ErrNotPostoffice) {
 		t.Errorf("without queue/: %v, want ErrNotPostoffice", err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, Queue), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(filepath.Join(dir, Queue), 0o755))
 	if err := unix.Mount("none", filepath.Join(dir, Queue), "tmpfs", 0, ""); err != nil {
 		t.Skipf("mounting a second file system needs root: %v", err)
 	}
@@ -261,16 +206,12 @@ func TestDirectoryOnAnotherFileSystemIsRefused(t *testing.T) {
 func TestSecondExclusiveProgramIsToldTheHolder(t *testing.T) {
 	p, _ := newPostOffice(t, 0)
 	release, err := p.Owners.Exclusive("scheduler")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	_, err = p.Owners.Exclusive("scheduler")
 	if !errors.Is(err, durable.ErrLocked) || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
 		t.Errorf("second: %v, want ErrLocked with pid %d", err, os.Getpid())
 	}
-	if err := release(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, release())
 	if release, err = p.Owners.Exclusive("scheduler"); err != nil {
 		t.Errorf("after release: %v", err)
 	} else if err := release(); err != nil {
@@ -281,23 +222,12 @@ func TestSecondExclusiveProgramIsToldTheHolder(t *testing.T) {
 // M10
 func TestDeferredMessageComesBackByResubmit(t *testing.T) {
 	p, _ := newPostOffice(t, 0)
-	owner, err := p.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := assert.Get(p.Owners.Take("router"))(t)
 	a := submit(t, p, "to bond\n\n")
 	for range 2 {
-		c, err := p.Router.Claim(owner, filepath.Base(a.Name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Defer("No such/../table"); err != nil {
-			t.Fatal(err)
-		}
-		names, err := p.Aside.ListDeferred()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := assert.Get(p.Router.Claim(owner, filepath.Base(a.Name)))(t)
+		assert.Must(t, c.Defer("No such/../table"))
+		names := assert.Get(p.Aside.ListDeferred())(t)
 		want := filepath.Base(a.Name) + ".no-such----table"
 		if len(names) != 1 || names[0] != want {
 			t.Fatalf("deferred/ holds %q, want %q", names, want)
@@ -313,31 +243,21 @@ func TestDeferredMessageComesBackByResubmit(t *testing.T) {
 func settle(t *testing.T, path string) {
 	t.Helper()
 	at := time.Now().Add(-2 * copyGrace)
-	if err := os.Chtimes(path, at, at); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chtimes(path, at, at))
 }
 
 // The trap "inode changed by copy or restore", in router/.
 func TestCopiedFileIsRenumberedWhenClaimed(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	owner, err := p.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := assert.Get(p.Owners.Take("router"))(t)
 	copied := filepath.Join(dir, Router, "1")
-	if err := os.WriteFile(copied, []byte("to bond\n\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(copied, []byte("to bond\n\n"), 0o700))
 	// cp(1) has made the name, and may have more to write.
 	if _, err := p.Router.Claim(owner, "1"); !errors.Is(err, ErrUnsettled) {
 		t.Errorf("while it is written: got %v, want ErrUnsettled", err)
 	}
 	settle(t, copied)
-	c, err := p.Router.Claim(owner, "1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Get(p.Router.Claim(owner, "1"))(t)
 	want := Name{Ino: c.Info.Ino, Owner: owner.Number()}.String()
 	if c.Name() != want {
 		t.Errorf("claimed as %s, want %s", c.Name(), want)
@@ -350,13 +270,8 @@ func TestCopiedFileIsRenumberedWhenClaimed(t *testing.T) {
 // A claim that cannot be opened is given back, and a FIFO keeps no one waiting.
 func TestClaimThatCannotBeOpenedIsGivenBack(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	owner, err := p.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(filepath.Join(dir, Router, "7"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	owner := assert.Get(p.Owners.Take("router"))(t)
+	assert.Must(t, unix.Mkfifo(filepath.Join(dir, Router, "7"), 0o700))
 	if c, err := p.Router.Claim(owner, "7"); err == nil || errors.Is(err, ErrGone) {
 		t.Errorf("claiming a FIFO: %v, %v, want an error", c, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestQuarantineKeepsEveryFileUnderANameThatTells(t *testing.T) {
@@ -24,13 +26,8 @@ func TestQuarantineKeepsEveryFileUnderANameThatTells(t *testing.T) {
 	}
 	for name, make := range plant {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), make(path)); err != nil {
-			t.Fatal(err)
-		}
-		to, err := p.Aside.Quarantine(name, "No use!")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), make(path)))
+		to := assert.Get(p.Aside.Quarantine(name, "No use!"))(t)
 		want := "quarantine/" + strings.SplitN(name, "/", 2)[0] + "." + filepath.Base(name) + ".no-use-"
 		if name == "public/"+long {
 			want = "quarantine/public." + long[:160] + ".no-use-"
@@ -46,9 +43,7 @@ func TestQuarantineKeepsEveryFileUnderANameThatTells(t *testing.T) {
 		}
 	}
 	// The same name again: neither is lost.
-	if err := os.WriteFile(filepath.Join(dir, "public/smtp.1.x.y"), []byte("second"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "public/smtp.1.x.y"), []byte("second"), 0o600))
 	to, err := p.Aside.Quarantine("public/smtp.1.x.y", "No use!")
 	if err != nil || to != "quarantine/public.smtp.1.x.y.no-use-.2" {
 		t.Errorf("got %s, %v", to, err)
@@ -94,14 +89,9 @@ func TestOnlyWhatNobodyWillFinishIsUnfinished(t *testing.T) {
 			p, dir := newPostOffice(t, 0)
 			path := filepath.Join(dir, Public, c.file)
 			at := now.Add(-c.age)
-			if err := errors.Join(os.WriteFile(path, []byte(c.text), c.mode), os.Chmod(path, c.mode), os.Chtimes(path, at, at)); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, errors.Join(os.WriteFile(path, []byte(c.text), c.mode), os.Chmod(path, c.mode), os.Chtimes(path, at, at)))
 			if c.held {
-				f, err := p.fs.Open(Public+"/"+c.file, os.O_RDWR, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				f := assert.Get(p.fs.Open(Public+"/"+c.file, os.O_RDWR, 0))(t)
 				defer f.Close()
 				if ok, err := f.TryLock(); !ok || err != nil {
 					t.Fatal(ok, err)
@@ -115,10 +105,7 @@ func TestOnlyWhatNobodyWillFinishIsUnfinished(t *testing.T) {
 			if _, err := os.Stat(path); err != nil {
 				t.Errorf("strict has changed something: %v", err)
 			}
-			done, err := p.Submissions.SettleUnfinished(now, boot, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			done := assert.Get(p.Submissions.SettleUnfinished(now, boot, false))(t)
 			want := "quarantine/public." + c.file + "." + c.why
 			if c.why == "" {
 				want = "public/" + c.file
@@ -135,28 +122,18 @@ func TestOnlyWhatNobodyWillFinishIsUnfinished(t *testing.T) {
 func TestStagingDirectoryOfAnEarlierVersionIsRemoved(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	for _, d := range []string{".nursery/4711.dn0kpsb1upkv", ".nursery/4712.dn0kpsb1upkw"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.MkdirAll(filepath.Join(dir, d), 0o700))
 	}
 	for name, content := range map[string]string{".nursery/4711.dn0kpsb1upkv/5999": "", ".nursery/4712.dn0kpsb1upkw/17": "not empty"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
-	if _, err := p.Submissions.SettleUnfinished(time.Now(), time.Time{}, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(p.Submissions.SettleUnfinished(time.Now(), time.Time{}, false))(t)
 	left, err := os.ReadDir(filepath.Join(dir, Staging))
 	if err != nil || len(left) != 1 || left[0].Name() != "4712.dn0kpsb1upkw" {
 		t.Fatalf("left %v, %v: want the directory with the file that has content", left, err)
 	}
-	if err := os.Remove(filepath.Join(dir, ".nursery/4712.dn0kpsb1upkw/17")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Submissions.SettleUnfinished(time.Now(), time.Time{}, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(dir, ".nursery/4712.dn0kpsb1upkw/17")))
+	assert.Get(p.Submissions.SettleUnfinished(time.Now(), time.Time{}, false))(t)
 	if _, err := os.Stat(filepath.Join(dir, Staging)); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", Staging, err)
 	}

@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 )
 
 // deadOwner gives an owner number that no process holds: its lock file exists and is free.
 func deadOwner(t *testing.T, dir string, n int) *Owner {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, Owners, fmt.Sprint(n)), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, Owners, fmt.Sprint(n)), nil, 0o644))
 	return &Owner{n: n}
 }
 
@@ -28,16 +27,13 @@ func complete(b []byte) bool { return strings.HasSuffix(string(b), "z\n") }
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var names []string
-	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+	assert.Must(t, filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 		if err == nil && info.Mode().IsRegular() && !strings.Contains(path, "/"+Owners+"/") {
 			rel, _ := filepath.Rel(dir, path)
 			names = append(names, rel)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return strings.Join(names, " ")
 }
 
@@ -61,14 +57,8 @@ func TestDeadRoutersWorkIsTakenUpAndALiveOnesLeft(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", name, levels), func(t *testing.T) {
 				p, dir := newPostOffice(t, levels)
 				a := submit(t, p, "to bond\n\n")
-				owner, err := p.Owners.Take("router")
-				if err != nil {
-					t.Fatal(err)
-				}
-				c, err := p.Router.Claim(owner, filepath.Base(a.Name))
-				if err != nil {
-					t.Fatal(err)
-				}
+				owner := assert.Get(p.Owners.Take("router"))(t)
+				c := assert.Get(p.Router.Claim(owner, filepath.Base(a.Name)))(t)
 				step.leave(t, p, c)
 				c.Close()
 				before := tree(t, dir)
@@ -95,21 +85,13 @@ func TestDeadRoutersWorkIsTakenUpAndALiveOnesLeft(t *testing.T) {
 // die lets an owner's lock go as kill -9 does: the file stays, the lock is free.
 func die(t *testing.T, o *Owner) {
 	t.Helper()
-	if err := o.Leave(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.Leave())
 }
 
 func recoverAll(t *testing.T, p *PostOffice) []Recovered {
 	t.Helper()
-	a, err := p.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := p.Queue.Recover(time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := assert.Get(p.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()}))(t)
+	b := assert.Get(p.Queue.Recover(time.Now()))(t)
 	for _, r := range append(a, b...) {
 		if r.Action == Unreadable {
 			t.Errorf("recovery: %v", r)
@@ -120,30 +102,19 @@ func recoverAll(t *testing.T, p *PostOffice) []Recovered {
 
 func work(t *testing.T, c *Claim, text string) {
 	t.Helper()
-	w, err := c.CreateWork()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w := assert.Get(c.CreateWork())(t)
+	assert.Get(w.Write([]byte(text)))(t)
+	assert.Must(t, w.Close())
 }
 
 func toQueue(t *testing.T, p *PostOffice, c *Claim) {
 	t.Helper()
-	if err := p.move(c.path(), Queue+"/"+p.Queue.Place(c.Name())); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.move(c.path(), Queue+"/"+p.Queue.Place(c.Name())))
 }
 
 func handOver(t *testing.T, c *Claim) {
 	t.Helper()
-	if _, err := c.HandOver(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(c.HandOver())(t)
 }
 
 // M1: an accepted file in public/ is moved on only when its writer is dead and it is
@@ -153,9 +124,7 @@ func TestPublicIsSweptOfWholeFilesOfDeadWriters(t *testing.T) {
 	file := func(name, text string, mode os.FileMode) {
 		t.Helper()
 		name = filepath.Join(dir, Public, name)
-		if err := errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Chmod(name, mode)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Chmod(name, mode)))
 	}
 	file("whole", fmt.Sprintf("comment octets %016d\nto a\n\n", 32+6), 0o700|mark)
 	file("foreign", "to a\n\n", 0o700) // without our mark: PickUp copies it
@@ -169,24 +138,12 @@ func TestPublicIsSweptOfWholeFilesOfDeadWriters(t *testing.T) {
 	file("empty", "", 0o700|mark)
 	file("prefix", "comment oct", 0o700|mark)
 	file("writing", fmt.Sprintf("comment octets %016d\nto a\n\n", 32+6), 0o600)
-	live, err := p.Submissions.NewDraft("live")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := live.Write([]byte("to a\n\n")); err != nil {
-		t.Fatal(err)
-	}
-	if err := live.complete(); err != nil {
-		t.Fatal(err)
-	}
-	if err := live.f.Chmod(0o700 | mark); err != nil {
-		t.Fatal(err)
-	}
+	live := assert.Get(p.Submissions.NewDraft("live"))(t)
+	assert.Get(live.Write([]byte("to a\n\n")))(t)
+	assert.Must(t, live.complete())
+	assert.Must(t, live.f.Chmod(0o700|mark))
 	recoverAll(t, p)
-	list, err := p.Router.List(true, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := assert.Get(p.Router.List(true, time.Now()))(t)
 	if len(list) != 2 {
 		t.Errorf("%d files moved to router/, want whole and summed: %s", len(list), tree(t, dir))
 	}
@@ -205,12 +162,8 @@ func TestInterruptedFinishAndRehashAreFoundAgain(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	put := func(name string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("z\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("z\n"), 0o600))
 	}
 	deadOwner(t, dir, 5)
 	put("transport/100-5") // finishing
@@ -228,9 +181,7 @@ func TestInterruptedFinishAndRehashAreFoundAgain(t *testing.T) {
 	if !found {
 		t.Errorf("100-5 is not reported as completed: %v", done)
 	}
-	if _, err := p.Queue.Recover(time.Now().Add(2 * foreignGrace)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(p.Queue.Recover(time.Now().Add(2 * foreignGrace)))(t)
 	if ok, _ := p.exists("router/53"); !ok {
 		t.Errorf("a message without specification was not given back: %s", tree(t, dir))
 	}
@@ -245,12 +196,8 @@ func TestHalvesInWrongHashDirectoriesFindEachOther(t *testing.T) {
 				p, dir := newPostOffice(t, 1)
 				put := func(name, text string) {
 					t.Helper()
-					if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-						t.Fatal(err)
-					}
-					if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+					assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 				}
 				deadOwner(t, dir, 5)
 				put("queue/A", "somebody's notes\n") // where a hash directory might be
@@ -278,27 +225,15 @@ func TestHalvesInWrongHashDirectoriesFindEachOther(t *testing.T) {
 func TestRehashMovesBothFiles(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	a := submit(t, p, "to bond\n\n")
-	owner, err := p.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := p.Router.Claim(owner, filepath.Base(a.Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	owner := assert.Get(p.Owners.Take("router"))(t)
+	c := assert.Get(p.Router.Claim(owner, filepath.Base(a.Name)))(t)
 	work(t, c, "z\n")
-	name, err := c.HandOver()
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := assert.Get(c.HandOver())(t)
 	for _, levels := range []int{1, 2, 0, 2, 1, 0} {
 		q, err := OpenDir(dir, levels, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name, err = q.Queue.Rehash(name); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
+		name, err = q.Queue.Rehash(name)
+		assert.Must(t, err)
 		if want := "queue/" + name + " transport/" + name; tree(t, dir) != want || name != q.Queue.Place(name) {
 			t.Errorf("at depth %d: %s, want %s at %s", levels, tree(t, dir), want, q.Queue.Place(name))
 		}
@@ -308,24 +243,14 @@ func TestRehashMovesBothFiles(t *testing.T) {
 // M35: a prepared report is submitted once, however often that is tried.
 func TestPreparedMessageIsSubmittedOnce(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	d, err := p.Submissions.NewDraft("report")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.Write([]byte("channel error\nto a\nenv-end\n\n")); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Prepare(); err != nil {
-		t.Fatal(err)
-	}
+	d := assert.Get(p.Submissions.NewDraft("report"))(t)
+	assert.Get(d.Write([]byte("channel error\nto a\nenv-end\n\n")))(t)
+	assert.Must(t, d.Prepare())
 	recoverAll(t, p)
 	if want := "public/" + d.Name(); tree(t, dir) != want {
 		t.Errorf("prepared: %s, want %s", tree(t, dir), want)
 	}
-	a, err := p.Submissions.SubmitPrepared(d.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := assert.Get(p.Submissions.SubmitPrepared(d.Name()))(t)
 	if _, err := p.Submissions.SubmitPrepared(d.Name()); !errors.Is(err, ErrGone) {
 		t.Errorf("second submission: %v, want ErrGone", err)
 	}
@@ -337,23 +262,13 @@ func TestPreparedMessageIsSubmittedOnce(t *testing.T) {
 // M19: a torn last line is ended by the next writer.
 func TestAppendEndsATornLine(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	if err := os.WriteFile(filepath.Join(dir, "transport/7-1"), []byte("z 1\nd torn"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := p.Queue.Open("7-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "transport/7-1"), []byte("z 1\nd torn"), 0o600))
+	s := assert.Get(p.Queue.Open("7-1"))(t)
 	defer s.Close()
 	for range 2 {
-		if err := s.Append([]byte("h 1\n")); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, s.Append([]byte("h 1\n")))
 	}
-	b, err := s.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := assert.Get(s.Read())(t)
 	if got, want := string(b), "z 1\nd torn\x18\nh 1\nh 1\n"; got != want {
 		t.Errorf("file holds %q, want %q", got, want)
 	}

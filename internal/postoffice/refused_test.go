@@ -9,28 +9,18 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/run/assert"
 )
 
 // M2: a draft that was refused and cannot be removed loses its execute bit, so that no
 // sweep takes it for accepted: its submitter offers the message again.
 func TestRefusedDraftThatStaysIsNotAccepted(t *testing.T) {
 	_, dir := newPostOffice(t, 0)
-	below, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	below := assert.Get(durable.NewOS(dir))(t)
 	disk := faultfs.New(below)
-	p, err := Open(Config{FS: disk})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := p.Submissions.NewDraft("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(d, "to a\n\n"); err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Get(Open(Config{FS: disk}))(t)
+	d := assert.Get(p.Submissions.NewDraft("test"))(t)
+	assert.Get(io.WriteString(d, "to a\n\n"))(t)
 	disk.Fail(faultfs.Sync, "public/*", unix.EIO, 1)
 	disk.Fail(faultfs.Remove, "public/*", unix.EIO, 1)
 	if _, err := d.Commit(); !errors.Is(err, unix.EIO) {

@@ -7,21 +7,18 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 func put(t *testing.T, dir, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 }
 
 func inodeOf(t *testing.T, p *PostOffice, name string) uint64 {
 	t.Helper()
-	info, err := p.FS().Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := assert.Get(p.FS().Stat(name))(t)
 	return info.Ino
 }
 
@@ -74,13 +71,8 @@ func TestRemovedMessagesAreDroppedByAge(t *testing.T) {
 	}
 	inode := inodeOf(t, p, Removed+"/"+id(11)+".queue")
 	put(t, dir, Transport+"/"+Name{Ino: inode, Owner: 1}.String(), "x")
-	if _, err := p.Removed.Sweep(now.Add(2*time.Hour), time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := p.FS().ReadDir(Removed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(p.Removed.Sweep(now.Add(2*time.Hour), time.Hour))(t)
+	entries := assert.Get(p.FS().ReadDir(Removed))(t)
 	var left []string
 	for _, e := range entries {
 		left = append(left, e.Name)

@@ -4,20 +4,17 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // A message that was copied or restored is told of before its name changes: whoever
 // dies in between is told of it again by the next claim.
 func TestRenumberingIsToldBeforeTheName(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	o, err := p.Owners.Take("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(p.Owners.Take("test"))(t)
 	defer func() { _ = o.Release() }()
-	if err := os.WriteFile(filepath.Join(dir, Router, "1"), []byte("to <a@b>\n\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, Router, "1"), []byte("to <a@b>\n\n"), 0o700))
 	settle(t, filepath.Join(dir, Router, "1"))
 	var told []uint64
 	p.OnRenumber(func(id SpoolID, from uint64) {
@@ -27,15 +24,11 @@ func TestRenumberingIsToldBeforeTheName(t *testing.T) {
 		}
 	})
 	c, err := p.Router.Claim(o, "1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if len(told) != 1 || told[0] != 1 {
 		t.Errorf("got %v, want 1", told)
 	}
-	if err := c.Release(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.Release())
 	if c, err = p.Router.Claim(o, Name{Ino: c.ID.Ino}.String()); err != nil || len(told) != 1 {
 		t.Errorf("under its own number: %v, told %v", err, told)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestRouterDirsAreCheckedAndOrdered(t *testing.T) {
@@ -47,18 +49,10 @@ func TestRouterDirsAreCheckedAndOrdered(t *testing.T) {
 // submitInto accepts a message in a router directory.
 func submitInto(t *testing.T, p *PostOffice, dir string) Accepted {
 	t.Helper()
-	d, err := p.Submissions.NewDraft("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := assert.Get(p.Submissions.NewDraft("test"))(t)
 	d.Into(dir)
-	if _, err := d.Write([]byte("to bond\nenv-end\n\nx\n")); err != nil {
-		t.Fatal(err)
-	}
-	a, err := d.Commit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(d.Write([]byte("to bond\nenv-end\n\nx\n")))(t)
+	a := assert.Get(d.Commit())(t)
 	return a
 }
 
@@ -66,24 +60,15 @@ func submitInto(t *testing.T, p *PostOffice, dir string) Accepted {
 // is older; a name that only looks like one is none.
 func TestFurtherRouterDirectoriesComeBehind(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	if err := p.Router.EnsureDirs([]string{"router2", "router10"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "router02"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("router2", filepath.Join(dir, "router3")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.Router.EnsureDirs([]string{"router2", "router10"}))
+	assert.Must(t, os.Mkdir(filepath.Join(dir, "router02"), 0o700))
+	assert.Must(t, os.Symlink("router2", filepath.Join(dir, "router3")))
 	dirs, err := p.Router.Dirs()
 	if want := []string{"router", "router2", "router10"}; err != nil || !slices.Equal(dirs, want) {
 		t.Fatalf("got %v, %v, want %v", dirs, err, want)
 	}
 	last, second, first := submitInto(t, p, "router10"), submitInto(t, p, "router2"), submitInto(t, p, Router)
-	list, err := p.Router.List(true, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := assert.Get(p.Router.List(true, time.Now()))(t)
 	var got []string
 	for _, l := range list {
 		got = append(got, RouterPath(l.Name))
@@ -95,9 +80,7 @@ func TestFurtherRouterDirectoriesComeBehind(t *testing.T) {
 	if err != nil || info.Mode()&(os.ModePerm|os.ModeSticky) != modeOfRouterDir {
 		t.Errorf("router2/: got %v, %v, want router/'s mode", info.Mode(), err)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "router10")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.RemoveAll(filepath.Join(dir, "router10")))
 	if a := submitInto(t, p, "router10"); !strings.HasPrefix(a.Name, Router+"/") {
 		t.Errorf("got %s, want it in router/, since router10/ is not there", a.Name)
 	}
@@ -122,9 +105,7 @@ func TestClaimInFurtherDirectoryIsRecoveredThere(t *testing.T) {
 		"handed over": {
 			func(t *testing.T, p *PostOffice, c *Claim) {
 				writeWork(t, c, "complete")
-				if err := p.move(c.path(), Queue+"/"+c.Name()); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, p.move(c.path(), Queue+"/"+c.Name()))
 			},
 			func(a Accepted) []string {
 				n := Name{a.ID.Ino, dead}.String()
@@ -134,27 +115,17 @@ func TestClaimInFurtherDirectoryIsRecoveredThere(t *testing.T) {
 		"handed over, work file torn": {
 			func(t *testing.T, p *PostOffice, c *Claim) {
 				writeWork(t, c, "half")
-				if err := p.move(c.path(), Queue+"/"+c.Name()); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, p.move(c.path(), Queue+"/"+c.Name()))
 			},
 			func(a Accepted) []string { return []string{Router + "/" + inodeName(a.ID.Ino)} },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, dir := newPostOffice(t, 0)
-			if err := p.Router.EnsureDirs([]string{"router2"}); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, p.Router.EnsureDirs([]string{"router2"}))
 			a := submitInto(t, p, "router2")
-			o, err := p.Owners.takeNumber(dead, []byte("router pid 0\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			claim, err := p.Router.Claim(o, a.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := assert.Get(p.Owners.takeNumber(dead, []byte("router pid 0\n")))(t)
+			claim := assert.Get(p.Router.Claim(o, a.Name))(t)
 			if claim.Dir() != "router2" || claim.path() != a.Name+"-77" {
 				t.Errorf("claimed as %s in %s", claim.path(), claim.Dir())
 			}
@@ -166,17 +137,12 @@ func TestClaimInFurtherDirectoryIsRecoveredThere(t *testing.T) {
 					t.Errorf("owner: borne %v, %v", borne, err)
 				}
 			}
-			if err := o.Leave(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, o.Leave())
 			recoverHourLater(t, p)
 			recoverHourLater(t, p)
 			var got []string
 			for _, d := range []string{Router, "router2", Queue, Transport, Postman, Deferred} {
-				entries, err := os.ReadDir(filepath.Join(dir, d))
-				if err != nil {
-					t.Fatal(err)
-				}
+				entries := assert.Get(os.ReadDir(filepath.Join(dir, d)))(t)
 				for _, e := range entries {
 					got = append(got, d+"/"+e.Name())
 				}
@@ -198,42 +164,27 @@ func writeWork(t *testing.T, c *Claim, content string) {
 		_, err = f.Write([]byte(content))
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 }
 
 // recoverHourLater is a look of a router and one of the scheduler, an hour from now.
 func recoverHourLater(t *testing.T, p *PostOffice) {
 	t.Helper()
 	now := time.Now().Add(time.Hour)
-	_, err := p.Router.Recover(RouterRecovery{Complete: func(b []byte) bool { return string(b) == "complete" }, Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Queue.Recover(now); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(p.Router.Recover(RouterRecovery{Complete: func(b []byte) bool { return string(b) == "complete" }, Now: now}))(t)
+	assert.Get(p.Queue.Recover(now))(t)
 }
 
 // A message that ends its routers in a further directory is put away as one in router/
 // (M8).
 func TestPoisonInFurtherDirectoryIsPutAway(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	if err := p.Router.EnsureDirs([]string{"router2"}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.Router.EnsureDirs([]string{"router2"}))
 	a := submitInto(t, p, "router2")
-	o, err := p.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(p.Owners.Take("router"))(t)
 	const tries = 3
 	for try := 1; try <= tries; try++ {
-		c, err := p.Router.Claim(o, a.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := assert.Get(p.Router.Claim(o, a.Name))(t)
 		name, n, err := c.Panicked("panic: x", time.Now(), tries)
 		if err != nil || n != try {
 			t.Fatalf("try %d: got %d, %v", try, n, err)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 // Sec1: between bind(2) and the change of its mode and owner the owner of the directory puts
@@ -18,9 +20,7 @@ func TestSec1ReplacedSocketIsNotGivenAway(t *testing.T) {
 	out := t.TempDir()
 	file, socket := filepath.Join(out, "file"), filepath.Join(out, "socket")
 	putFile(t, file, 0o600)
-	if err := errors.Join(unix.Mknod(socket, unix.S_IFSOCK|0o600, 0), os.Chmod(socket, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(unix.Mknod(socket, unix.S_IFSOCK|0o600, 0), os.Chmod(socket, 0o600)))
 	for what, plant := range map[string]func(name string) error{
 		"a file":          func(name string) error { return os.Link(file, name) },
 		"another socket":  func(name string) error { return os.Link(socket, name) },
@@ -28,13 +28,9 @@ func TestSec1ReplacedSocketIsNotGivenAway(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.Chown(dir, giveTo, giveTo); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.Chown(dir, giveTo, giveTo))
 			name := filepath.Join(dir, ".run.new")
-			if err := plant(name); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, plant(name))
 			if err := chownSocket(name, dir, 0o666); err == nil {
 				t.Error("it is taken for the socket that was made")
 			}
@@ -47,14 +43,9 @@ func TestSec1ReplacedSocketIsNotGivenAway(t *testing.T) {
 	}
 	// One that was just made is given, with its mode.
 	dir := t.TempDir()
-	if err := os.Chown(dir, giveTo, giveTo); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chown(dir, giveTo, giveTo))
 	name := filepath.Join(dir, ".run")
-	l, err := ListenSocket(name, 0o660)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(ListenSocket(name, 0o660))(t)
 	defer l.Close()
 	if uid, gid, mode := owner(t, name); uid != giveTo || gid != giveTo || mode.Perm() != 0o660 {
 		t.Errorf("the socket: got uid %d, gid %d, mode %v", uid, gid, mode)

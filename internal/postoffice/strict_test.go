@@ -13,31 +13,22 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/run/assert"
 )
 
 // A directory that is there is made durable once by each process, and again when it was
 // made again.
 func TestDirectoryIsMadeDurableOnce(t *testing.T) {
 	_, dir := newPostOffice(t, 0)
-	below, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	below := assert.Get(durable.NewOS(dir))(t)
 	disk := faultfs.New(below)
 	for _, want := range []int{1, 1, 2} {
-		p, err := Open(Config{FS: disk, Strict: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := assert.Get(Open(Config{FS: disk, Strict: true}))(t)
 		synced := disk.On(faultfs.SyncDir, ".", faultfs.Always, func(string) error { return nil })
 		for i := range 3 {
-			if err := p.Ensure(Removed); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, p.Ensure(Removed))
 			if i == 0 && want > 1 {
-				if err := os.Remove(filepath.Join(dir, Removed)); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.Remove(filepath.Join(dir, Removed)))
 			}
 		}
 		if got := synced.Hits(); got != want {
@@ -72,22 +63,11 @@ func TestDirectoryThatCannotBeSyncedIsNoYes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, dir := newPostOffice(t, 0)
-			below, err := durable.NewOS(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			below := assert.Get(durable.NewOS(dir))(t)
 			disk := faultfs.New(below)
-			p, err := Open(Config{FS: disk, Strict: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			d, err := p.Submissions.NewDraft("test")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.WriteString(d, "to a\n\n"); err != nil {
-				t.Fatal(err)
-			}
+			p := assert.Get(Open(Config{FS: disk, Strict: true}))(t)
+			d := assert.Get(p.Submissions.NewDraft("test"))(t)
+			assert.Get(io.WriteString(d, "to a\n\n"))(t)
 			disk.On(faultfs.SyncDir, Public, 1, func(string) error {
 				c.meanwhile(disk, p)
 				return unix.EIO
@@ -98,10 +78,7 @@ func TestDirectoryThatCannotBeSyncedIsNoYes(t *testing.T) {
 			}
 			left := ""
 			for _, sub := range []string{Public, Router} {
-				names, err := filepath.Glob(filepath.Join(dir, sub, "*"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				names := assert.Get(filepath.Glob(filepath.Join(dir, sub, "*")))(t)
 				for _, n := range names {
 					info, err := below.Stat(sub + "/" + filepath.Base(n))
 					if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // K4: what dead submitters left unfinished is removed when it is old; what somebody
@@ -15,12 +17,8 @@ func TestOldDraftsOfTheDeadAreSwept(t *testing.T) {
 	file := func(name string, mode os.FileMode, written time.Time) {
 		t.Helper()
 		path := filepath.Join(dir, Public, name)
-		if err := os.WriteFile(path, []byte("comment oct"), mode); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path, written, written); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(path, []byte("comment oct"), mode))
+		assert.Must(t, os.Chtimes(path, written, written))
 	}
 	file("smtp.77.dn0kpsb1upkv.1i", 0o600, old)
 	file("submit.78.dn0kpsb1upkv.1", 0o600, old)
@@ -30,17 +28,9 @@ func TestOldDraftsOfTheDeadAreSwept(t *testing.T) {
 	for _, name := range keep[2:] {
 		file(name, 0o600, old)
 	}
-	live, err := p.Submissions.NewDraft("live")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(filepath.Join(dir, live.name), old, old); err != nil {
-		t.Fatal(err)
-	}
-	done, err := p.Submissions.SweepDrafts(time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	live := assert.Get(p.Submissions.NewDraft("live"))(t)
+	assert.Must(t, os.Chtimes(filepath.Join(dir, live.name), old, old))
+	done := assert.Get(p.Submissions.SweepDrafts(time.Now()))(t)
 	for _, r := range done {
 		if r.Action != Swept {
 			t.Errorf("got %+v", r)
@@ -63,13 +53,9 @@ func TestAbandonedFilesOfOtherProgramsArePutAway(t *testing.T) {
 	file := func(name string, mode os.FileMode, age time.Duration) {
 		t.Helper()
 		path := filepath.Join(dir, Public, name)
-		if err := os.WriteFile(path, []byte("to bond\n"), mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(path, []byte("to bond\n"), mode))
 		written := time.Now().Add(-age)
-		if err := os.Chtimes(path, written, written); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chtimes(path, written, written))
 	}
 	const week = DefaultPublicKeep
 	file("theirs", 0o600, 0)
@@ -78,23 +64,15 @@ func TestAbandonedFilesOfOtherProgramsArePutAway(t *testing.T) {
 	file("smtp.77.dn0kpsb1upkv.1i", 0o600, 0)
 	file("report.79.dn0kpsb1upkv.1", 0o600, 0)
 	file("clock-set-back", 0o600, -2*week)
-	if err := os.Mkdir(filepath.Join(dir, Public, "directory"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	writer, err := p.fs.Open(Public+"/locked", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(filepath.Join(dir, Public, "directory"), 0o700))
+	writer := assert.Get(p.fs.Open(Public+"/locked", os.O_RDWR, 0))(t)
 	defer writer.Close()
 	if ok, err := writer.TryLock(); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	sweep := func(now time.Time, keep time.Duration) []Recovered {
 		t.Helper()
-		done, err := p.Submissions.SweepForeign(now, keep)
-		if err != nil {
-			t.Fatal(err)
-		}
+		done := assert.Get(p.Submissions.SweepForeign(now, keep))(t)
 		return done
 	}
 	now := time.Now()
@@ -108,9 +86,7 @@ func TestAbandonedFilesOfOtherProgramsArePutAway(t *testing.T) {
 	if done := sweep(now.Add(week-time.Hour), week); len(done) != 0 {
 		t.Errorf("old content, new name: got %+v", done)
 	}
-	if err := os.Remove(filepath.Join(dir, Public, "moved-here")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(dir, Public, "moved-here")))
 	done := sweep(now.Add(week+time.Hour), week)
 	if len(done) != 1 || done[0].Action != Quarantined || done[0].Name != "quarantine/public.theirs.abandoned" {
 		t.Errorf("got %+v, want theirs put away", done)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/run/assert"
 )
 
 // stale submits a message and makes it the claim of a dead owner.
@@ -24,17 +25,12 @@ func stale(t *testing.T, p *PostOffice, dir string, owner int) Accepted {
 
 func staleAgain(t *testing.T, p *PostOffice, a Accepted, owner int) {
 	t.Helper()
-	if err := p.move(a.Name, fmt.Sprintf("%s-%d", a.Name, owner)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.move(a.Name, fmt.Sprintf("%s-%d", a.Name, owner)))
 }
 
 func recoverRouter(t *testing.T, p *PostOffice, tries int) []Recovered {
 	t.Helper()
-	done, err := p.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now(), Tries: tries})
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := assert.Get(p.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now(), Tries: tries}))(t)
 	for _, r := range done {
 		if r.Action == Unreadable {
 			t.Errorf("recovery: %+v", r)
@@ -69,9 +65,7 @@ func TestMessageThatEndsItsRoutersIsPutAway(t *testing.T) {
 func TestPutAwayMessageNeverReplacesAnother(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	a := stale(t, p, dir, 55)
-	if err := os.WriteFile(filepath.Join(dir, Postman, fmt.Sprint(a.ID.Ino)), []byte("another"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, Postman, fmt.Sprint(a.ID.Ino)), []byte("another"), 0o600))
 	recoverRouter(t, p, 1)
 	if got, want := tree(t, dir), fmt.Sprintf("deferred/%d.crash postman/%d", a.ID.Ino, a.ID.Ino); got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -84,9 +78,7 @@ func TestMarkedMessagesAreListedLast(t *testing.T) {
 	poison := stale(t, p, dir, 55)
 	recoverRouter(t, p, 3)
 	early := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(filepath.Join(dir, poison.Name), early, early); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chtimes(filepath.Join(dir, poison.Name), early, early))
 	// Its spool ID is another now: as a file that was given the inode number again.
 	var want []string
 	for range 3 {
@@ -122,15 +114,10 @@ func TestMailFromBeforeTheClockWasSetBackIsOldest(t *testing.T) {
 	for i, age := range []time.Duration{time.Minute, -23 * time.Hour, 5 * time.Second, -24 * time.Hour} {
 		list = append(list, submit(t, p, "to bond\n\n"))
 		at := now.Add(-age)
-		if err := os.Chtimes(filepath.Join(dir, list[i].Name), at, at); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chtimes(filepath.Join(dir, list[i].Name), at, at))
 		ages[filepath.Base(list[i].Name)] = age
 	}
-	pending, err := p.Router.List(true, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pending := assert.Get(p.Router.List(true, now))(t)
 	var got []time.Duration
 	for _, m := range pending {
 		got = append(got, ages[m.Name])
@@ -149,29 +136,18 @@ func TestMarkersAreSweptWithTheirMessages(t *testing.T) {
 	}{
 		"waiting": {func(*testing.T, *PostOffice, string, Accepted) {}, true},
 		"claimed by a living router": {func(t *testing.T, p *PostOffice, _ string, a Accepted) {
-			o, err := p.Owners.Take("router")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := p.Router.Claim(o, filepath.Base(a.Name)); err != nil {
-				t.Fatal(err)
-			}
+			o := assert.Get(p.Owners.Take("router"))(t)
+			assert.Get(p.Router.Claim(o, filepath.Base(a.Name)))(t)
 		}, true},
 		"gone": {func(t *testing.T, p *PostOffice, _ string, a Accepted) {
-			if err := p.remove(a.Name); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, p.remove(a.Name))
 		}, false},
 		"another message with its number": {func(t *testing.T, _ *PostOffice, dir string, a Accepted) {
 			at := time.Now().Add(time.Second)
-			if err := os.Chtimes(filepath.Join(dir, a.Name), at, at); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.Chtimes(filepath.Join(dir, a.Name), at, at))
 		}, false},
 		"gone, and a router writes a line": {func(t *testing.T, p *PostOffice, _ string, a Accepted) {
-			if err := p.remove(a.Name); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, p.remove(a.Name))
 			f, err := p.Router.crashes.open(Router, a.ID.Ino)
 			if err != nil || f == nil {
 				t.Fatalf("marker: %v, %v", f, err)
@@ -197,24 +173,17 @@ func TestMarkersAreSweptWithTheirMessages(t *testing.T) {
 // A listing deletes nothing, whatever it finds.
 func TestListingRemovesNothing(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
-	live, err := p.Submissions.NewDraft("report")
-	if err != nil {
-		t.Fatal(err)
-	}
+	live := assert.Get(p.Submissions.NewDraft("report"))(t)
 	t.Cleanup(func() { live.Abort() })
 	for _, name := range []string{"router/.tries.7", "router/..7-3", "router/.tries.x", "public/smtp.1.a.b", "public/report.1.a.b", "queue/7-3", "transport/8-3"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	before := tree(t, dir)
 	nothing := func(string) error { return nil }
 	_, lerr := p.Router.List(true, time.Now())
 	_, rerr := p.Submissions.ListPrepared(time.Now())
 	_, derr := p.Aside.ListDeferred()
-	if err := errors.Join(lerr, rerr, derr, p.Queue.ListMessages(nothing), p.Queue.List(nothing)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(lerr, rerr, derr, p.Queue.ListMessages(nothing), p.Queue.List(nothing)))
 	if got := tree(t, dir); got != before {
 		t.Errorf("got %s, want %s", got, before)
 	}
@@ -227,13 +196,9 @@ func TestMarkerOfSomebodyElseIsNotBelieved(t *testing.T) {
 	a := stale(t, p, dir, 55)
 	forged := strings.Repeat(fmt.Sprintf("%s 55 2026-01-01T00:00:00Z x\n", a.ID), 9)
 	target := filepath.Join(dir, "victim")
-	if err := os.WriteFile(target, []byte(forged), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(target, []byte(forged), 0o644))
 	// A second name of a file has two links, whoever owns it.
-	if err := os.Link(target, filepath.Join(dir, marker(Router, a.ID.Ino))); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Link(target, filepath.Join(dir, marker(Router, a.ID.Ino))))
 	if tries, err := p.Router.crashes.of(Router, a.ID.Ino, a.ID); err != nil || len(tries) != 0 {
 		t.Errorf("got %+v, %v, want none", tries, err)
 	}
@@ -247,9 +212,7 @@ func TestMarkerOfSomebodyElseIsNotBelieved(t *testing.T) {
 	if os.Getuid() != 0 {
 		return
 	}
-	if err := os.Chown(filepath.Join(dir, marker(Router, a.ID.Ino)), 65534, 65534); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chown(filepath.Join(dir, marker(Router, a.ID.Ino)), 65534, 65534))
 	if tries, err := p.Router.crashes.of(Router, a.ID.Ino, a.ID); err != nil || len(tries) != 0 {
 		t.Errorf("of another uid: got %+v, %v, want none", tries, err)
 	}
@@ -291,38 +254,18 @@ func TestGivingAClaimBackCutAnywhereLosesNothing(t *testing.T) {
 func staleOn(t *testing.T, had int, strict bool) (*cutfs.FS, SpoolID) {
 	t.Helper()
 	disk := cutfs.New()
-	if err := Init(disk); err != nil {
-		t.Fatal(err)
-	}
-	p, err := Open(Config{FS: disk, Strict: strict})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Init(disk))
+	p := assert.Get(Open(Config{FS: disk, Strict: strict}))(t)
 	a := submit(t, p, "to bond\n\n")
-	o, err := p.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(p.Owners.Take("router"))(t)
 	for range had {
-		f, err := p.Router.crashes.open(Router, a.ID.Ino)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.Router.crashes.add(f, Try{a.ID, 1, time.Now(), "died"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		f := assert.Get(p.Router.crashes.open(Router, a.ID.Ino))(t)
+		assert.Get(p.Router.crashes.add(f, Try{a.ID, 1, time.Now(), "died"}))(t)
+		assert.Must(t, errors.Join(f.Sync(), f.Close()))
 	}
-	c, err := p.Router.Claim(o, filepath.Base(a.Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Get(p.Router.Claim(o, filepath.Base(a.Name)))(t)
 	c.Close()
-	if err := errors.Join(disk.SyncDir("."), disk.SyncDir(Public), disk.SyncDir(Router), disk.SyncDir(Owners)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(disk.SyncDir("."), disk.SyncDir(Public), disk.SyncDir(Router), disk.SyncDir(Owners)))
 	return disk.Restart(cutfs.KeepAll()), a.ID
 }
 

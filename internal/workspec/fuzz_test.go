@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 // FuzzParse: what parses, prints; what was printed says the same and prints back
@@ -30,9 +32,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		var printed bytes.Buffer
-		if err := Print(&printed, first, file); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, Print(&printed, first, file))
 		second, err := Parse(printed.Bytes())
 		if err != nil {
 			t.Fatalf("%v in %q", err, printed.Bytes())
@@ -105,10 +105,7 @@ func FuzzWriter(f *testing.F) {
 		if w.Close() != nil {
 			return
 		}
-		s, err := Parse(b.Bytes())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := assert.Get(Parse(b.Bytes()))(t)
 		if len(s.Groups) != 1 || len(s.Groups[0].Recipients) != 1 || !s.Complete || s.Message != name || s.Ident != ident {
 			t.Fatalf("got %+v from %q", s, b.Bytes())
 		}
@@ -135,9 +132,7 @@ func BenchmarkParse(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(file)))
 			for b.Loop() {
-				if _, err := Parse(file); err != nil {
-					b.Fatal(err)
-				}
+				assert.Get(Parse(file))(b)
 			}
 		})
 	}
@@ -155,9 +150,7 @@ func BenchmarkWrite(b *testing.B) {
 				w.Reset(io.Discard)
 				w.Preamble(spec)
 				w.Group(Sender{Channel: "local", Host: "a@example.org", Address: "a@example.org", Privilege: "1"}, rcpts, header)
-				if err := w.Close(); err != nil {
-					b.Fatal(err)
-				}
+				assert.Must(b, w.Close())
 			}
 		})
 	}
@@ -185,9 +178,7 @@ func BenchmarkLargeList(b *testing.B) {
 		w.Recipient(&Recipient{Channel: "smtp", Host: host, Address: fmt.Sprintf("user%d@%s", i, host), Privilege: "65534"})
 	}
 	w.Header([]byte("Subject: x\n"))
-	if err := w.Close(); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, w.Close())
 	for name, want := range map[string]func(int64, []byte, []byte) bool{
 		"all":      nil,
 		"one-host": func(_ int64, _, host []byte) bool { return string(host) == "h77.example" },
@@ -196,9 +187,7 @@ func BenchmarkLargeList(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(file.Len()))
 			for b.Loop() {
-				if _, err := ParseOnly(file.Bytes(), want); err != nil {
-					b.Fatal(err)
-				}
+				assert.Get(ParseOnly(file.Bytes(), want))(b)
 			}
 		})
 	}

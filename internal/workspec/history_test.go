@@ -10,15 +10,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // ordersOf parses a specification with one recipient, at byte off, and appended lines.
 func ordersOf(tb testing.TB, tag, lines string) (*Orders, *Recipient) {
 	tb.Helper()
-	s, err := Parse([]byte("@ 0x00000003\ni 7-1\no 1\ns local a a@b 1\nr" + tag + "    smtp h u@h 1\nm\nA: b\n\n" + lines))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := assert.Get(Parse([]byte("@ 0x00000003\ni 7-1\no 1\ns local a a@b 1\nr" + tag + "    smtp h u@h 1\nm\nA: b\n\n" + lines)))(tb)
 	return s.Orders(), &s.Groups[0].Recipients[0]
 }
 
@@ -116,10 +115,7 @@ func TestLastDecisionCounts(t *testing.T) {
 		"expired, opened again, removed":             {bad, failed + event(EventExpired) + reopened + removed, TagFailed, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := Parse([]byte("@ 0x00000003\ni 7-1\no 1\ns local a a@b 1\nr" + tt.tag + "    smtp h u@h 1\nm\nA: b\n\n" + tt.lines))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := assert.Get(Parse([]byte("@ 0x00000003\ni 7-1\no 1\ns local a a@b 1\nr" + tt.tag + "    smtp h u@h 1\nm\nA: b\n\n" + tt.lines)))(t)
 			r, m := &s.Groups[0].Recipients[0], s.Removal()
 			if got := Decided(m, s.Orders(), r); got != tt.want || m.Removed(r) != tt.removed {
 				t.Errorf("tag %q, removed %v; want %q, %v", got, m.Removed(r), tt.want, tt.removed)
@@ -193,10 +189,7 @@ func TestOverlappingTimesCountOnce(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s, err := Parse([]byte("@ 0x00000003\ni 7-1\no 1\ns local a a@b 1\nr           smtp h u@h 1\nm\nA: b\n\n" + tt.lines))
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := assert.Get(Parse([]byte("@ 0x00000003\ni 7-1\no 1\ns local a a@b 1\nr           smtp h u@h 1\nm\nA: b\n\n" + tt.lines)))(t)
 			m := s.Removal()
 			if got := (m.Away + s.Orders().Of(off).Away(arrival, at(90), m)).Minutes(); got != float64(tt.away) {
 				t.Errorf("%v minutes do not count, want %d", got, tt.away)
@@ -271,9 +264,7 @@ func many(tb testing.TB, n, hosts int) []byte {
 		}
 		w.Group(Sender{Channel: "local", Host: "a", Address: fmt.Sprint("a", g, "@b"), Privilege: "1"}, list, []byte("A: b\n"))
 	}
-	if err := w.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	assert.Must(tb, w.Close())
 	return []byte(b.String())
 }
 
@@ -308,10 +299,7 @@ func seeded(tb testing.TB) *rand.Rand {
 func TestEventAboutSomeRecipients(t *testing.T) {
 	random := seeded(t)
 	file := many(t, 60, 5)
-	spec, err := Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := assert.Get(Parse(file))(t)
 	all := allOffsets(spec)
 	whole := Event{Event: EventDeferred}
 	spec.SetAbout(&whole, all)
@@ -346,10 +334,7 @@ func TestEventAboutSomeRecipients(t *testing.T) {
 			t.Fatalf("%+v is about %v, want %v", e, got, chosen)
 		}
 		wanted := some(all)
-		reader, err := ParseOnly([]byte(lines), func(off int64, _, _ []byte) bool { return slices.Contains(wanted, off) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		reader := assert.Get(ParseOnly([]byte(lines), func(off int64, _, _ []byte) bool { return slices.Contains(wanted, off) }))(t)
 		var got []int64
 		for i := range reader.History {
 			got = append(got, aboutOf(reader, &reader.History[i])...)
@@ -363,10 +348,7 @@ func TestEventAboutSomeRecipients(t *testing.T) {
 
 // Old lines list every recipient; what is no list names no one.
 func TestListsOfRecipientsAreRead(t *testing.T) {
-	spec, err := Parse(many(t, 10, 2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := assert.Get(Parse(many(t, 10, 2)))(t)
 	all := allOffsets(spec)
 	for list, want := range map[string][]int64{
 		fmt.Sprint(all[1], ",", all[3]):                           {all[1], all[3]},
@@ -391,22 +373,13 @@ func TestListsOfRecipientsAreRead(t *testing.T) {
 // A range keeps its recipients when the message gets a name of another length.
 func TestRangesFollowAnotherName(t *testing.T) {
 	file := many(t, 20, 2)
-	spec, err := Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := assert.Get(Parse(file))(t)
 	all := allOffsets(spec)
 	chosen := slices.Concat(all[2:5], all[7:8], all[12:])
 	e := Event{Time: time.UnixMilli(1795220000000), Event: EventDeferred, Text: "later"}
 	spec.SetAbout(&e, chosen)
-	out, err := Renumber(AppendEvent(file, &e), "12345678901234567890-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := Parse(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := assert.Get(Renumber(AppendEvent(file, &e), "12345678901234567890-1"))(t)
+	got := assert.Get(Parse(out))(t)
 	after := allOffsets(got)
 	if want := slices.Concat(after[2:5], after[7:8], after[12:]); !slices.Equal(aboutOf(got, &got.History[0]), want) {
 		t.Errorf("%q is about %v, want %v", got.History[0].Get(keyRecipients), aboutOf(got, &got.History[0]), want)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 )
 
 // hosts is a closed specification of several groups, one of which shares its header block
@@ -26,9 +27,7 @@ func hosts(t testing.TB) []byte {
 	list := manyRecipients(3)
 	list[0].Host, list[1].Host, list[2].Host = "H1.Example", "h\u212a.example", "hk.example"
 	w.Group(Sender{Channel: "local", Host: "-", Address: "last@example.org", Privilege: "1"}, list, nil)
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Close())
 	// The second group has the header block of the third, and the router names each
 	// sender before its group.
 	text := b.String()
@@ -106,9 +105,7 @@ func sameOf(t *testing.T, file []byte, o *Index, whole *Spec, host string) {
 		return
 	}
 	read := 0
-	if _, err := e.Fill(nil, func(b []byte, off int64) error { read += copy(b, file[off:]); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(e.Fill(nil, func(b []byte, off int64) error { read += copy(b, file[off:]); return nil }))(t)
 	s, ok := e.Parse()
 	if !ok {
 		t.Fatalf("%q: the partial read %v of %q was refused", host, e.Parts, file)
@@ -196,9 +193,7 @@ func TestPartialIsSmall(t *testing.T) {
 		rcpts[i].Host = fmt.Sprintf("h%d.example", i/2)
 	}
 	w.Group(Sender{Channel: "local", Host: "-", Address: "a@example.org", Privilege: "1"}, rcpts, []byte("Subject: x\n"))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Close())
 	o := NewIndex(b.Bytes(), mustParse(t, b.String()))
 	if e := o.Partial("h3.example"); e == nil || e.size() > 1000 || len(e.rcpts) != 2 || len(e.Parts) != 3 {
 		t.Errorf("got %+v, want two recipients in three parts and 1,000 bytes", e)
@@ -231,9 +226,7 @@ func TestPartialOfAnotherFileIsRefused(t *testing.T) {
 		"a shorter header block": at(s.Groups[0].HeaderEnd-2, "\n"),
 	} {
 		e := o.pick(r.Host)
-		if _, err := e.Fill(nil, func(dst []byte, off int64) error { copy(dst, b[off:]); return nil }); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(e.Fill(nil, func(dst []byte, off int64) error { copy(dst, b[off:]); return nil }))(t)
 		if _, ok := e.Parse(); ok {
 			t.Errorf("%s: it was taken", name)
 		}
@@ -307,9 +300,7 @@ func TestIndexKnowsItsLastLine(t *testing.T) {
 		}
 		// The first line is not about him any more.
 		e := o.pick(rs[1].Host)
-		if _, err := e.Fill(nil, func(b []byte, off int64) error { copy(b, now[off:]); return nil }); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(e.Fill(nil, func(b []byte, off int64) error { copy(b, now[off:]); return nil }))(t)
 		if _, ok := e.Parse(); ok {
 			t.Errorf("%s: it was taken", name)
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 // group is a whole group for tables that care for something else.
@@ -251,10 +253,7 @@ func TestStringsDoNotAliasTheFile(t *testing.T) {
 	file := []byte("@ 0x00000007\ni 77\nl ident\n" + group + "d 1:2:3::4\ta\x01b\ttext\nh 1 2 sent owner=5 word\n")
 	s := mustParse(t, string(file))
 	same := mustParse(t, string(file))
-	again, err := Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := assert.Get(Parse(file))(t)
 	clear(file)
 	if diff := cmp.Diff(again, s); diff != "" {
 		t.Errorf("changed with the file, got - want +\n%s", diff)
@@ -292,10 +291,7 @@ func TestReadingSomeRecipientsSaysTheSameOfThem(t *testing.T) {
 	file := append(bytes.Clone(whole), b...)
 	s = mustParse(t, string(file))
 	const host = "h3.example"
-	got, err := ParseOnly(file, func(_ int64, channel, h []byte) bool { return string(channel) == "smtp" && string(h) == host })
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := assert.Get(ParseOnly(file, func(_ int64, channel, h []byte) bool { return string(channel) == "smtp" && string(h) == host }))(t)
 	want := *s
 	want.Groups = []Group{s.Groups[0]}
 	want.Groups[0].Recipients = nil
@@ -343,9 +339,7 @@ func TestAtk3OwnMailIsMarked(t *testing.T) {
 		w.Preamble(&Spec{Message: "1-2", BodyOffset: 9, Ident: "<a@b>", Own: own, ErrorTo: []string{"a@b"}})
 		w.Group(Sender{Channel: "local", Host: "a@b", Address: "a@b", Privilege: "65534"},
 			[]Recipient{{Channel: "smtp", Host: "h", Address: "x@h", Privilege: "65534"}}, []byte("Subject: x\n"))
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, w.Close())
 		s, err := Parse(b.Bytes())
 		if err != nil || s.Own != own || !s.Complete {
 			t.Fatalf("own %v: got %v, complete %v, %v\n%s", own, s.Own, s.Complete, err, &b)
@@ -388,10 +382,7 @@ func TestLockOwnersAreFoundInAnyFile(t *testing.T) {
 func TestTornLockHasNoOwner(t *testing.T) {
 	const rest = "    smtp a.example.com user@a.example.com 65534\nm\nSubject: x\n\n"
 	for lock, want := range map[string]int{"~  1234": 1234, "~999999": 999999, "~  12  ": 0, "~      ": 0, "~1     ": 0} {
-		s, err := Parse([]byte("@ 0x00000007\ni 1\no 1\ns local - a@b 1\nr" + lock + rest))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := assert.Get(Parse([]byte("@ 0x00000007\ni 1\no 1\ns local - a@b 1\nr" + lock + rest)))(t)
 		r := s.Groups[0].Recipients[0]
 		if r.Tag != TagLocked || r.Owner != want {
 			t.Errorf("%q: tag %q owner %d, want a lock of %d", lock, r.Tag, r.Owner, want)

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // lived is a specification with every kind of line that holds an offset. Long
@@ -23,13 +25,8 @@ func lived(t testing.TB, message string, pad int) []byte {
 	s := Sender{Channel: "local", Host: "-", Address: "bob@mta.example", Privilege: "1"}
 	w.Group(s, []Recipient{rcpt("a@far.example"), rcpt("b@far.example")}, []byte("Subject: "+strings.Repeat("x", pad)+"\n"))
 	w.Group(s, []Recipient{rcpt("c@far.example")}, []byte("Subject: i 12\n"))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	spec, err := Parse(b.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Close())
+	spec := assert.Get(Parse(b.Bytes()))(t)
 	file := b.Bytes()
 	var all []string
 	for _, g := range spec.Groups {
@@ -67,25 +64,16 @@ func TestRenumberedSpecificationSaysTheSame(t *testing.T) {
 
 func TestRenumberKeepsMarksAndWhatItDoesNotKnow(t *testing.T) {
 	file := lived(t, "10-5", 30)
-	spec, err := Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := assert.Get(Parse(file))(t)
 	copy(file[TagOffset(spec.Groups[0].Recipients[0].Offset):], TagBytes(FormatOurs, TagOK))
 	copy(file[TagOffset(spec.Groups[0].Recipients[1].Offset):], LockBytes(77))
 	file = append(file, "y unknown 123\n"...)
-	got, err := Renumber(append(bytes.Clone(file), "h 17952315"...), "1000000-5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := assert.Get(Renumber(append(bytes.Clone(file), "h 17952315"...), "1000000-5"))(t)
 	back, err := Renumber(got, "10-5")
 	if err != nil || !bytes.Equal(back, file) {
 		t.Errorf("there and back: %v\ngot\n%s\nwant\n%s", err, back, file)
 	}
-	now, err := Parse(got)
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := assert.Get(Parse(got))(t)
 	if r := now.Groups[0].Recipients; r[0].Tag != TagOK || r[1].Tag != TagLocked || r[1].Owner != 77 || now.Torn {
 		t.Errorf("got %+v, torn %v", r, now.Torn)
 	}
@@ -146,21 +134,14 @@ func TestRenumberOfALongListIsQuick(t *testing.T) {
 		list = append(list, Recipient{Tag: TagToDo, Channel: "smtp", Host: "far.example", Address: fmt.Sprintf("n%d@far.example", i), Privilege: "1"})
 	}
 	w.Group(Sender{Channel: "local", Host: "-", Address: "bob@mta.example", Privilege: "1"}, list, []byte("Subject: x\n"))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	spec, err := Parse(b.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Close())
+	spec := assert.Get(Parse(b.Bytes()))(t)
 	file := b.Bytes()
 	for _, r := range spec.Groups[0].Recipients {
 		file = AppendEvent(file, &Event{Time: time.UnixMilli(1), Recipient: r.Offset, Event: EventDeferred})
 	}
 	begin := processor(t)
-	if _, err := Renumber(file, "1000-5"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(Renumber(file, "1000-5"))(t)
 	if took := processor(t) - begin; took > 5*time.Second {
 		t.Errorf("it took %v", took)
 	}
@@ -171,8 +152,6 @@ func TestRenumberOfALongListIsQuick(t *testing.T) {
 func processor(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 // samples are specifications that a running ZMailer wrote.
@@ -18,10 +20,7 @@ func samples(t testing.TB) map[string][]byte {
 	}
 	files := map[string][]byte{}
 	for _, name := range names {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := assert.Get(os.ReadFile(name))(t)
 		rel, _ := filepath.Rel("testdata/samples", name)
 		files[rel] = b
 	}
@@ -32,14 +31,9 @@ func samples(t testing.TB) map[string][]byte {
 func TestRecordedSpecificationsPrintBackByteForByte(t *testing.T) {
 	for name, file := range samples(t) {
 		t.Run(name, func(t *testing.T) {
-			s, err := Parse(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := assert.Get(Parse(file))(t)
 			var got bytes.Buffer
-			if err := Print(&got, s, file); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, Print(&got, s, file))
 			if diff := cmp.Diff(got.String(), string(file)); diff != "" {
 				t.Errorf("printed, got - want +\n%s", diff)
 			}
@@ -53,10 +47,7 @@ func TestRecordedSpecificationsPrintBackByteForByte(t *testing.T) {
 // Dur1: ZMailer's agents write -1 where a recipient has no N line; the line counts, and
 // prints back as it is.
 func TestDur1MinusOneInADiagnosticIsNone(t *testing.T) {
-	before, err := os.ReadFile("testdata/samples/05-fail/transport-before")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := assert.Get(os.ReadFile("testdata/samples/05-fail/transport-before"))(t)
 	file := append(before, "d 181:548:-1::1795220010\tfail1@b.example.com\x01failed\x015.1.1\x01smtp; 550 no\x01\x01smtp[1199]\t\r->> 550 no\n"+
 		"d -1:-1:-1::-1\t\x01failed\x01\x01\x01\x01\t\n"...)
 	s, err := Parse(file)

@@ -7,16 +7,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // attempts appends the deferrals of some attempts for all recipients, a line each as before
 // ranges or one for all, and gives each attempt the reply that say has for it.
 func attempts(tb testing.TB, file []byte, from, to int, each bool, say func(attempt, rcpt int) string) []byte {
 	tb.Helper()
-	s, err := Parse(file)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := assert.Get(Parse(file))(tb)
 	all := allOffsets(s)
 	for n := from; n <= to; n++ {
 		now := time.UnixMilli(1795220000000).Add(time.Duration(n) * time.Minute)
@@ -49,10 +48,7 @@ func attempts(tb testing.TB, file []byte, from, to int, each bool, say func(atte
 // life is what the history says of one recipient's attempts: number and reply of each.
 func life(tb testing.TB, file []byte, rcpt int) (list []string) {
 	tb.Helper()
-	s, err := Parse(file)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := assert.Get(Parse(file))(tb)
 	off := allOffsets(s)[rcpt]
 	for i := range s.History {
 		if e := &s.History[i]; e.Event == EventDeferred && slices.Contains(aboutOf(s, e), off) {
@@ -107,10 +103,7 @@ func TestSummaryKeepsEachChange(t *testing.T) {
 // What is not about attempts stays byte for byte, and what was left out is counted.
 func TestSummaryLeavesAllElse(t *testing.T) {
 	file := many(t, 6, 1)
-	s, err := Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Get(Parse(file))(t)
 	all := allOffsets(s)
 	same := func(int, int) string { return "451 later" }
 	var keep []string
@@ -189,10 +182,7 @@ func TestSummaryTellsTheSame(t *testing.T) {
 	random := seeded(t)
 	for range 300 {
 		file := many(t, 2+2*random.IntN(6), 1)
-		s, err := Parse(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := assert.Get(Parse(file))(t)
 		all := allOffsets(s)
 		for i := range 5 + random.IntN(60) {
 			now := time.UnixMilli(1795220000000 + int64(i/(1+random.IntN(3))))
@@ -236,10 +226,7 @@ func TestSummaryTellsTheSame(t *testing.T) {
 			t.Fatalf("it was not summarised:\n%s", file)
 		}
 		before, _ := Parse(file)
-		after, err := Parse(out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := assert.Get(Parse(out))(t)
 		// By means of their own, not by what Summarise asks.
 		now := summarisedAt
 		x, y := before.Orders(), after.Orders()
@@ -277,10 +264,7 @@ func TestSummaryTellsTheSame(t *testing.T) {
 // report names the host that has answered for it.
 func TestSummaryKeepsWhoHasAnswered(t *testing.T) {
 	file := many(t, 4, 1)
-	s, err := Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Get(Parse(file))(t)
 	all := allOffsets(s)
 	for n := 1; n < 9; n++ {
 		for i, off := range all {
@@ -306,10 +290,7 @@ func TestSummaryKeepsWhoHasAnswered(t *testing.T) {
 // What cannot be sure to be whole is left alone.
 func TestOnlyWholeFilesAreSummarised(t *testing.T) {
 	file := attempts(t, many(t, 6, 1), 1, 9, false, func(int, int) string { return "451 later" })
-	s, err := Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Get(Parse(file))(t)
 	if Summarise(file[:s.ZOffset], summarisedAt) != nil || Summarise(bytes.Replace(file, []byte("\nz "), []byte("\nz 1"), 1), summarisedAt) != nil {
 		t.Error("a file without its end was summarised")
 	}
@@ -351,10 +332,7 @@ func TestIndexKnowsASummarisedCopy(t *testing.T) {
 	first := Summarise(file, summarisedAt)
 	second := Summarise(attempts(t, first, 6, 6, true, same), summarisedAt.Add(time.Millisecond))
 	for name, files := range map[string][2][]byte{"the file": {file, first}, "a copy": {first, second}} {
-		s, err := Parse(files[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := assert.Get(Parse(files[0]))(t)
 		o := NewIndex(files[0], s)
 		for range 2 {
 			e := o.pick("h3")
@@ -380,9 +358,6 @@ func TestIndexKnowsASummarisedCopy(t *testing.T) {
 
 func parsed(tb testing.TB, file []byte) *Spec {
 	tb.Helper()
-	s, err := Parse(file)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := assert.Get(Parse(file))(tb)
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -33,9 +34,7 @@ func written(t testing.TB) []byte {
 	w.Group(Sender{Channel: "error", Host: "-", Address: "<>", Privilege: "65534"}, []Recipient{
 		{Channel: "local", Host: "c@example.org", Address: "c@example.org", Privilege: "1000"},
 	}, nil)
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Close())
 	return b.Bytes()
 }
 
@@ -47,9 +46,7 @@ func largeFile(t testing.TB, recipients, header int) []byte {
 	w.Preamble(&Spec{Message: "4711-12", BodyOffset: 98, Ident: "<id@example.org>", ErrorTo: []string{"a@example.org"}})
 	w.Group(Sender{Channel: "local", Host: "a@example.org", Address: "a@example.org", Privilege: "1"},
 		manyRecipients(recipients), []byte("Subject: "+strings.Repeat("x", header)+"\n"))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Close())
 	return b.Bytes()
 }
 
@@ -68,14 +65,9 @@ func TestWriterWritesTheGoldenFile(t *testing.T) {
 	const golden = "testdata/written.golden"
 	got := written(t)
 	if *update {
-		if err := os.WriteFile(golden, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(golden, got, 0o644))
 	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := assert.Get(os.ReadFile(golden))(t)
 	if diff := cmp.Diff(string(got), string(want)); diff != "" {
 		t.Errorf("got - want +\n%s", diff)
 	}
@@ -151,9 +143,7 @@ func TestValueThatWouldInjectALineIsRefused(t *testing.T) {
 		w.Group(s, []Recipient{r}, h)
 		return w.Close()
 	}
-	if err := write(&Spec{Message: "1"}, sender, rcpt, header); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, write(&Spec{Message: "1"}, sender, rcpt, header))
 	type field struct {
 		name string
 		at   func(p *Spec, s *Sender, r *Recipient) *string
@@ -257,9 +247,7 @@ func TestResetWriterWritesAFreshFile(t *testing.T) {
 		w.Group(Sender{Channel: "local", Host: "-", Address: "a", Privilege: "1"}, manyRecipients(3), []byte("X: y\n"))
 		return w.Close()
 	}
-	if err := one(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, one())
 	w.Reset(&b)
 	if err := one(); err != nil || a.String() != b.String() || !Complete(b.Bytes()) {
 		t.Errorf("%v: got %q, want %q", err, b.String(), a.String())
@@ -287,9 +275,7 @@ func TestPrintPutsAdditionsLast(t *testing.T) {
 	s.History = append(s.History, Event{Event: EventExpired})
 	s.Groups[0].Recipients[0].Tag = TagFailed
 	var got bytes.Buffer
-	if err := Print(&got, s, file); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Print(&got, s, file))
 	want := strings.Replace(string(file), "\nr ", "\nr-", 1) + "d 5:0:0::0\t\tx\nh 0 0 expired\n"
 	if diff := cmp.Diff(got.String(), want); diff != "" {
 		t.Errorf("got - want +\n%s", diff)
@@ -512,9 +498,7 @@ func TestZerosOfASenderAndEditsAreNoDamage(t *testing.T) {
 	w := NewWriter(&b)
 	w.Preamble(&Spec{Message: "4711-12"})
 	w.Group(Sender{Channel: "local", Host: "-", Address: "a", Privilege: "1"}, manyRecipients(2), []byte("X: "+strings.Repeat("\x00", 600)+"\n"))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Close())
 	if !Complete(b.Bytes()) {
 		t.Errorf("zeros in a header: not complete: %q", b.Bytes())
 	}
@@ -614,9 +598,7 @@ func TestVLineIsReadAndPrinted(t *testing.T) {
 	w.Begin(&Sender{Channel: "local", Host: "d", Address: "d@b", Privilege: "1"})
 	w.Recipient(&Recipient{Channel: "smtp", Host: "h", Address: "e@h", Privilege: "1"})
 	w.Header([]byte("Subject: x\n"))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Close())
 	s := mustParse(t, b.String())
 	if !s.Complete || len(s.Groups) != 2 {
 		t.Fatalf("complete %v, %d groups", s.Complete, len(s.Groups))

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 func sample() (options, *report) {
@@ -77,22 +79,14 @@ func TestResultsAreReplacedByScenario(t *testing.T) {
 	top := t.TempDir()
 	o.out = filepath.Join(top, "performance")
 	page := o.out + ".md"
-	if err := os.WriteFile(page, []byte("above\n"+begins+"\nold\n"+ends+"\nbelow\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.write(o); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(page, []byte("above\n"+begins+"\nold\n"+ends+"\nbelow\n"), 0o644))
+	assert.Must(t, r.write(o))
 	o.only = "rate"
 	again := newReport(o, []contender{{name: "zmailer"}})
 	again.add(scenarios()[0], o, "zmailer", values{"delivered": {77}})
-	if err := again.write(o); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, again.write(o))
 	b, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	text := string(b)
 	if !strings.HasPrefix(text, "above\n"+begins) || !strings.HasSuffix(text, ends+"\nbelow\n") || strings.Contains(text, "old") {
 		t.Errorf("the page is\n%s", text)
@@ -103,9 +97,8 @@ func TestResultsAreReplacedByScenario(t *testing.T) {
 		}
 	}
 	var kept report
-	if b, err = os.ReadFile(filepath.Join(o.out, "results.json")); err != nil {
-		t.Fatal(err)
-	}
+	b, err = os.ReadFile(filepath.Join(o.out, "results.json"))
+	assert.Must(t, err)
 	if err := json.Unmarshal(b, &kept); err != nil || len(kept.Scenarios) != len(scenarios()) || kept.Scenarios[0].Name != "rate" {
 		t.Errorf("got %d scenarios, %v", len(kept.Scenarios), err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -28,18 +29,14 @@ func TestTracepointsAndStraceCountTheSame(t *testing.T) {
 		t.Skip("strace is not installed")
 	}
 	bin := filepath.Join(t.TempDir(), "bin")
-	if err := suite.Build(bin); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, suite.Build(bin))
 	t.Parallel()
 	o := options{messages: 60, connections: 2, size: 4096, runs: 1, bin: bin}
 	var got [2]map[string]float64
 	for i, strace := range []bool{false, true} {
 		o.strace = strace
 		s := set{bin: bin}
-		if err := s.measure(o, false); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, s.measure(o, false))
 		got[i] = map[string]float64{}
 		for _, program := range programs {
 			c := s.sum.of(program)
@@ -72,9 +69,7 @@ func TestAllocationsAreCounted(t *testing.T) {
 		t.Skip("the kernel's tracepoints: ", err)
 	}
 	bin := filepath.Join(t.TempDir(), "bin")
-	if err := suite.Build(bin); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, suite.Build(bin))
 	t.Parallel()
 	o := options{messages: 60, connections: 2, size: 4096, runs: 1, bin: bin}
 	s := set{bin: bin}
@@ -97,10 +92,7 @@ func TestAllocationsAreCounted(t *testing.T) {
 
 // A record that goes on at the ring's beginning is whole, and lost ones are counted.
 func TestRecordsAreReadAroundTheRing(t *testing.T) {
-	mem, err := unix.Mmap(-1, 0, ringSize+os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mem := assert.Get(unix.Mmap(-1, 0, ringSize+os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON))(t)
 	defer unix.Munmap(mem)
 	page := (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0]))
 	data := mem[os.Getpagesize():]
@@ -142,22 +134,13 @@ func TestStraceIsReadBetweenTheMarks(t *testing.T) {
 	s := &stracer{file: filepath.Join(t.TempDir(), "trace")}
 	write := func(text string) {
 		t.Helper()
-		f, err := os.OpenFile(s.file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(f, text); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		f := assert.Get(os.OpenFile(s.file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(t)
+		assert.Get(io.WriteString(f, text))(t)
+		assert.Must(t, f.Close())
 	}
 	mark := func(on bool) {
 		t.Helper()
-		if err := s.count(on); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, s.count(on))
 	}
 	write("12    fsync(3) = 0\n")
 	mark(true)
@@ -166,9 +149,7 @@ func TestStraceIsReadBetweenTheMarks(t *testing.T) {
 	mark(false)
 	write("12    fsync(3) = 0\n")
 	b := byProcess{}
-	if err := s.end(b); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.end(b))
 	if got := b.of(12); got.calls["read"] != 2 || got.calls["fsync"] != 0 || got.again != 1 {
 		t.Errorf("got %v of thread 12, want two reads, one of them in vain", got)
 	}

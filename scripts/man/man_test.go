@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/suite"
 )
@@ -42,18 +43,12 @@ func TestMain(m *testing.M) {
 // read gives a page as roff, without the signs that keep characters as they are.
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(made.dir, "man"+name[len(name)-1:], name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Get(os.ReadFile(filepath.Join(made.dir, "man"+name[len(name)-1:], name)))(t)
 	return strings.NewReplacer(`\-`, "-", `\(aq`, "'", `\(ga`, "`", `\(ha`, "^", `\(ti`, "~").Replace(string(text))
 }
 
 func TestEveryProgramCommandAndFlagHasItsPlace(t *testing.T) {
-	programs, err := filepath.Glob("../../cmd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs := assert.Get(filepath.Glob("../../cmd/*"))(t)
 	if len(programs) != len(made.m.programs) {
 		t.Errorf("%d programs are described, there are %d", len(made.m.programs), len(programs))
 	}
@@ -125,10 +120,7 @@ func TestEveryFileThatIsMadeHasAPage(t *testing.T) {
 }
 
 func TestEveryDocumentIsAPage(t *testing.T) {
-	files, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := assert.Get(filepath.Glob("../../docs/*.md"))(t)
 	overview := read(t, "zmailer.7")
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".md")

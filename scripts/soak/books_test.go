@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // sent is a message to these places that was accepted.
@@ -140,10 +142,7 @@ func TestEveryMismatchIsNamed(t *testing.T) {
 func TestMboxIsReadBack(t *testing.T) {
 	b := newBooks()
 	m := sent(b, 64, delivers, "/m/box")
-	text, err := io.ReadAll(m.content.reader())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Get(io.ReadAll(m.content.reader()))(t)
 	var file strings.Builder
 	for range 2 {
 		file.WriteString("From b.64@back.example Sat Nov 21 03:21:16 2026\nReturn-Path: <>\n")
@@ -172,10 +171,7 @@ func TestSeedRepeatsItsMessages(t *testing.T) {
 	list := func() (text string) {
 		x := newMix(newDice(7, "mix 1", nil), 7, "/m", 1, false)
 		for range 50 {
-			m, err := x.next()
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := assert.Get(x.next())(t)
 			text += fmt.Sprint(m.seq, m.from, m.rcpts, m.notify, m.sum, "\n")
 		}
 		return text

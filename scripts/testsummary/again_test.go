@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // A test that fails once is run again alone; one that fails again stays failed.
@@ -32,9 +34,7 @@ func TestAlways(t *testing.T) { t.Error("always") }
 `,
 	}
 	for name, text := range files {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(name, []byte(text), 0o644))
 	}
 	var out strings.Builder
 	first, names, err := run([]string{"-count=1", "./..."}, &out)

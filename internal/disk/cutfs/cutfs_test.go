@@ -11,6 +11,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/durabletest"
+	"zmailer/internal/run/assert"
 )
 
 // K1: the test disk passes the suite of the real file system.
@@ -23,24 +24,17 @@ func TestCutFSPassesTheSuiteAfterRestart(t *testing.T) {
 	durabletest.Run(t, func(*testing.T) durable.FS { return New().Restart(LoseUnsynced(0)).Process() })
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func open(t *testing.T, f durable.FS, name string, flag int) durable.File {
 	t.Helper()
 	file, err := f.Open(name, flag, 0o600)
-	must(t, err)
+	assert.Must(t, err)
 	return file
 }
 
 func appendText(t *testing.T, file durable.File, text string) {
 	t.Helper()
 	_, err := io.WriteString(file, text)
-	must(t, err)
+	assert.Must(t, err)
 }
 
 // createFile makes a file with a content, not synced.
@@ -58,9 +52,9 @@ func show(t *testing.T, f durable.FS, name string) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return "-"
 	}
-	must(t, err)
+	assert.Must(t, err)
 	b, err := io.ReadAll(file)
-	must(t, err)
+	assert.Must(t, err)
 	return string(b)
 }
 
@@ -145,10 +139,10 @@ func TestWriteCanBeTorn(t *testing.T) {
 func TestLogNamesProcessNumberAndOperation(t *testing.T) {
 	f := New()
 	file := createFile(t, f, "x", "abc")
-	must(t, file.Sync())
+	assert.Must(t, file.Sync())
 	other := f.Process()
 	other.CutAfter(1)
-	must(t, other.RenameNew("x", "y"))
+	assert.Must(t, other.RenameNew("x", "y"))
 	_ = other.Remove("y")
 	want := []string{`1: 1 create x 600`, `1: 2 write x 0+3 "abc"`, `1: 3 fsync x`, `2: 1 rename x y`, `2: cut before: remove y`, "restart: process killed"}
 	if got := f.Restart(KeepAll()).Log(); got != strings.Join(want, "\n") {
@@ -160,7 +154,7 @@ func TestLocksOfADeadProcessAreFree(t *testing.T) {
 	f := New()
 	other := f.Process()
 	_, err := other.Lock("l", []byte("other"))
-	must(t, err)
+	assert.Must(t, err)
 	mine := open(t, f, "l", os.O_RDWR)
 	if ok, err := mine.TryLock(); ok || err != nil {
 		t.Errorf("while it lives: got %v, %v", ok, err)
@@ -170,7 +164,7 @@ func TestLocksOfADeadProcessAreFree(t *testing.T) {
 	other.Kill()
 	select {
 	case err := <-waited:
-		must(t, err)
+		assert.Must(t, err)
 	case <-time.After(10 * time.Second):
 		t.Fatal("the lock of the dead process is not free")
 	}
@@ -185,7 +179,7 @@ func TestLocksOfADeadProcessAreFree(t *testing.T) {
 func TestWaitingProcessSeesItsOwnDeath(t *testing.T) {
 	f := New()
 	holder, waiter := createFile(t, f, "x", ""), open(t, f, "x", os.O_RDWR)
-	must(t, holder.WaitLock())
+	assert.Must(t, holder.WaitLock())
 	waited := make(chan error, 1)
 	go func() { waited <- waiter.WaitLock() }()
 	f.Kill()
@@ -202,13 +196,13 @@ func TestWaitingProcessSeesItsOwnDeath(t *testing.T) {
 func TestInodesAreUsedAgainAndTimesAreNot(t *testing.T) {
 	f := New()
 	f.SetClock(func() time.Time { return time.Unix(1000, 0) })
-	must(t, createFile(t, f, "x", "a").Close())
+	assert.Must(t, createFile(t, f, "x", "a").Close())
 	x, err := f.Stat("x")
-	must(t, err)
-	must(t, f.Remove("x"))
-	must(t, createFile(t, f, "y", "b").Close())
+	assert.Must(t, err)
+	assert.Must(t, f.Remove("x"))
+	assert.Must(t, createFile(t, f, "y", "b").Close())
 	y, err := f.Stat("y")
-	must(t, err)
+	assert.Must(t, err)
 	if y.Ino != x.Ino || !y.ModTime.After(x.ModTime) || y.ModTime.Unix() != 1000 {
 		t.Errorf("got %+v after %+v", y, x)
 	}
@@ -216,7 +210,7 @@ func TestInodesAreUsedAgainAndTimesAreNot(t *testing.T) {
 	if again, err := r.Stat("y"); err != nil || again != y {
 		t.Errorf("after a restart: got %+v, %v, want %+v", again, err, y)
 	}
-	must(t, createFile(t, r, "z", "").Close())
+	assert.Must(t, createFile(t, r, "z", "").Close())
 	if z, err := r.Stat("z"); err != nil || z.Ino == y.Ino {
 		t.Errorf("got %+v, %v", z, err)
 	}
@@ -226,8 +220,8 @@ func TestOpenFileKeepsItsInodeUntilItsProcessDies(t *testing.T) {
 	f := New()
 	createFile(t, f, "x", "a") // stays open
 	x, err := f.Stat("x")
-	must(t, err)
-	must(t, f.Remove("x"))
+	assert.Must(t, err)
+	assert.Must(t, f.Remove("x"))
 	other := f.Process()
 	createFile(t, other, "y", "b")
 	if y, err := other.Stat("y"); err != nil || y.Ino == x.Ino {

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestKilledProcessLosesNothingAndPowerStillCan(t *testing.T) {
@@ -23,16 +25,16 @@ func TestKilledProcessLosesNothingAndPowerStillCan(t *testing.T) {
 
 func TestSyncedFileSurvivesWithItsNameAndMode(t *testing.T) {
 	f := New()
-	must(t, f.Mkdir("d", 0o700))
+	assert.Must(t, f.Mkdir("d", 0o700))
 	file := createFile(t, f, "d/x", "abc")
-	must(t, file.Chmod(0o700))
-	must(t, file.Sync())
+	assert.Must(t, file.Chmod(0o700))
+	assert.Must(t, file.Sync())
 	before, err := file.Stat()
-	must(t, err)
+	assert.Must(t, err)
 	appendText(t, file, "def")
 	r := f.Restart(LoseUnsynced(0))
 	after, err := r.Stat("d/x")
-	must(t, err)
+	assert.Must(t, err)
 	if got := show(t, r, "d/x"); got != "abc" || after != before {
 		t.Errorf("got %q, %+v, want abc, %+v", got, after, before)
 	}
@@ -41,10 +43,10 @@ func TestSyncedFileSurvivesWithItsNameAndMode(t *testing.T) {
 func TestExecuteBitAndNameMayOutliveTheData(t *testing.T) {
 	f := New()
 	file := createFile(t, f, "x", "abc")
-	must(t, file.Chmod(0o700))
+	assert.Must(t, file.Chmod(0o700))
 	r := f.Restart(MetadataFirst())
 	info, err := r.Stat("x")
-	must(t, err)
+	assert.Must(t, err)
 	if info.Mode != 0o700 || info.Size != 0 {
 		t.Errorf("got %+v, want mode 0700 and no content", info)
 	}
@@ -53,11 +55,11 @@ func TestExecuteBitAndNameMayOutliveTheData(t *testing.T) {
 // A rename that no sync covers is undone or not; the file is never without a name.
 func TestRenameIsLostOrNot(t *testing.T) {
 	f := New()
-	must(t, f.Mkdir("a", 0o700))
-	must(t, f.Mkdir("b", 0o700))
+	assert.Must(t, f.Mkdir("a", 0o700))
+	assert.Must(t, f.Mkdir("b", 0o700))
 	file := createFile(t, f, "a/x", "abc")
-	must(t, file.Sync())
-	must(t, f.RenameNew("a/x", "b/y"))
+	assert.Must(t, file.Sync())
+	assert.Must(t, f.RenameNew("a/x", "b/y"))
 	if got := f.Pending(); got != 1 {
 		t.Fatalf("got %d pending changes, want 1", got)
 	}
@@ -75,7 +77,7 @@ func TestRenameIsLostOrNot(t *testing.T) {
 	}
 	for name, cover := range covers {
 		r := f.Restart(KeepAll())
-		must(t, cover(r))
+		assert.Must(t, cover(r))
 		if got := r.Pending(); got != 0 {
 			t.Errorf("%s: got %d pending changes, want none", name, got)
 		}
@@ -87,11 +89,11 @@ func TestRenameIsLostOrNot(t *testing.T) {
 
 func TestSyncCoversNothingThatCameLater(t *testing.T) {
 	f := New()
-	must(t, createFile(t, f, "x", "abc").Sync())
-	must(t, f.Mkdir("d", 0o700))
-	must(t, f.RenameNew("x", "d/y"))
-	must(t, f.Mkdir("later", 0o700))
-	must(t, f.SyncDir("d"))
+	assert.Must(t, createFile(t, f, "x", "abc").Sync())
+	assert.Must(t, f.Mkdir("d", 0o700))
+	assert.Must(t, f.RenameNew("x", "d/y"))
+	assert.Must(t, f.Mkdir("later", 0o700))
+	assert.Must(t, f.SyncDir("d"))
 	if got := f.Pending(); got != 1 {
 		t.Errorf("got %d pending changes, want the last one", got)
 	}
@@ -103,10 +105,10 @@ func TestSyncCoversNothingThatCameLater(t *testing.T) {
 func TestUnlinkIsLostOrNot(t *testing.T) {
 	f := New()
 	file := createFile(t, f, "x", "abc")
-	must(t, file.Sync())
-	must(t, file.Close())
-	must(t, f.Remove("x"))
-	must(t, createFile(t, f, "x", "new").Close()) // the same name, perhaps the same inode
+	assert.Must(t, file.Sync())
+	assert.Must(t, file.Close())
+	assert.Must(t, f.Remove("x"))
+	assert.Must(t, createFile(t, f, "x", "new").Close()) // the same name, perhaps the same inode
 	for names, want := range []string{"abc", "-", ""} {
 		if got := show(t, f.Restart(LoseUnsynced(names)), "x"); got != want {
 			t.Errorf("%d changes survive: got %q, want %q", names, got, want)
@@ -116,10 +118,10 @@ func TestUnlinkIsLostOrNot(t *testing.T) {
 
 func TestReplacedFileComesBackWhole(t *testing.T) {
 	f := New()
-	must(t, createFile(t, f, "x", "old").Sync())
+	assert.Must(t, createFile(t, f, "x", "old").Sync())
 	fresh := createFile(t, f, "x.new", "new")
-	must(t, fresh.Sync())
-	must(t, f.Rename("x.new", "x"))
+	assert.Must(t, fresh.Sync())
+	assert.Must(t, f.Rename("x.new", "x"))
 	for names, want := range []string{"old new", "new -"} {
 		r := f.Restart(LoseUnsynced(names))
 		if got := show(t, r, "x") + " " + show(t, r, "x.new"); got != want {
@@ -131,12 +133,12 @@ func TestReplacedFileComesBackWhole(t *testing.T) {
 func TestUnsyncedDataSurvivesInEveryWay(t *testing.T) {
 	f := New()
 	file := createFile(t, f, "x", "0123456789")
-	must(t, file.Sync())
+	assert.Must(t, file.Sync())
 	_, err := file.WriteAt([]byte("TAG"), 2)
-	must(t, err)
+	assert.Must(t, err)
 	appendText(t, file, "line\n")
 	_, err = file.WriteAt([]byte("END"), 9)
-	must(t, err)
+	assert.Must(t, err)
 	want := map[Data]string{
 		DataNone:        "0123456789",
 		DataTorn:        "01TAG56789li", // 5 of 11 bytes, in their order
@@ -154,7 +156,7 @@ func TestUnsyncedDataSurvivesInEveryWay(t *testing.T) {
 func TestLostTruncationLosesWhatWasWrittenAfterIt(t *testing.T) {
 	f := New()
 	file := createFile(t, f, "x", "old content")
-	must(t, file.Sync())
+	assert.Must(t, file.Sync())
 	again := open(t, f, "x", os.O_RDWR|os.O_TRUNC)
 	appendText(t, again, "new")
 	tests := map[Loss]string{
@@ -173,11 +175,11 @@ func TestLostTruncationLosesWhatWasWrittenAfterIt(t *testing.T) {
 
 func TestLossesListsEveryPrefixAndKind(t *testing.T) {
 	f := New()
-	must(t, createFile(t, f, "x", "abc").Sync())
+	assert.Must(t, createFile(t, f, "x", "abc").Sync())
 	if got := f.Losses(); len(got) != 2 {
 		t.Errorf("all synced: got %v, want the process's death and one loss of power", got)
 	}
-	must(t, f.RenameNew("x", "y"))
+	assert.Must(t, f.RenameNew("x", "y"))
 	if got := f.Losses(); len(got) != 3 {
 		t.Errorf("one rename: got %v", got)
 	}
@@ -202,8 +204,8 @@ func FuzzRestart(f *testing.F) {
 	f.Add([]byte("cccwwwsssrrrmmmuuu"), 1, 4)
 	f.Fuzz(func(t *testing.T, script []byte, names, data int) {
 		disk := New()
-		must(t, disk.Mkdir("d", 0o700))
-		must(t, disk.SyncDir("d"))
+		assert.Must(t, disk.Mkdir("d", 0o700))
+		assert.Must(t, disk.SyncDir("d"))
 		paths := []string{"a", "b", "d/a", "d/b", "d/c"}
 		var files []*File
 		for i, b := range script {
@@ -269,24 +271,24 @@ func (f *FS) names(t *testing.T) map[string]uint64 {
 	all, links := map[string]uint64{}, map[uint64]uint64{}
 	for _, dir := range []string{".", "d"} {
 		list, err := f.ReadDir(dir)
-		must(t, err)
+		assert.Must(t, err)
 		for _, e := range list {
 			name := dir + "/" + e.Name
 			if dir == "." {
 				name = e.Name
 			}
 			info, err := f.Stat(name)
-			must(t, err)
+			assert.Must(t, err)
 			all[name] = info.Ino
 			links[info.Ino]++
 			if info.Mode.IsDir() {
 				continue
 			}
 			file, err := f.Open(name, os.O_RDONLY, 0)
-			must(t, err)
+			assert.Must(t, err)
 			b, err := io.ReadAll(file)
-			must(t, err)
-			must(t, file.Close())
+			assert.Must(t, err)
+			assert.Must(t, file.Close())
 			if int64(len(b)) != info.Size {
 				t.Errorf("%s: got %d bytes, want %d", name, len(b), info.Size)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/durabletest"
+	"zmailer/internal/run/assert"
 )
 
 // K1: in every model the test disk passes the suite of the real file system.
@@ -31,15 +32,15 @@ func pair(t *testing.T, m Model) *FS {
 	t.Helper()
 	f := New()
 	f.SetModel(m)
-	must(t, f.Mkdir("a", 0o700))
-	must(t, f.Mkdir("b", 0o700))
+	assert.Must(t, f.Mkdir("a", 0o700))
+	assert.Must(t, f.Mkdir("b", 0o700))
 	for _, name := range []string{"a/x", "a/y"} {
 		file := createFile(t, f, name, name)
-		must(t, file.Sync())
-		must(t, file.Close())
+		assert.Must(t, file.Sync())
+		assert.Must(t, file.Close())
 	}
 	for _, dir := range []string{"a", "b", "."} {
-		must(t, f.SyncDir(dir))
+		assert.Must(t, f.SyncDir(dir))
 	}
 	return f
 }
@@ -63,8 +64,8 @@ func TestRenamesOfTwoFilesAreLostIndependently(t *testing.T) {
 		POSIX:   "[a/x a/y] [a/x b/y] [b/x a/y] [b/x b/y]",
 	} {
 		f := pair(t, m)
-		must(t, f.RenameNew("a/x", "b/x"))
-		must(t, f.RenameNew("a/y", "b/y"))
+		assert.Must(t, f.RenameNew("a/x", "b/x"))
+		assert.Must(t, f.RenameNew("a/y", "b/y"))
 		var got []string
 		for _, loss := range f.Losses()[1:] {
 			got = append(got, "["+where(t, f.Restart(loss), "a/x", "b/x", "a/y", "b/y")+"]")
@@ -77,9 +78,9 @@ func TestRenamesOfTwoFilesAreLostIndependently(t *testing.T) {
 
 func TestWhatIsDoneToOneFileKeepsItsOrder(t *testing.T) {
 	f := pair(t, Loose)
-	must(t, f.RenameNew("a/x", "b/x"))
-	must(t, f.RenameNew("b/x", "a/z"))
-	must(t, f.Remove("a/z"))
+	assert.Must(t, f.RenameNew("a/x", "b/x"))
+	assert.Must(t, f.RenameNew("b/x", "a/z"))
+	assert.Must(t, f.Remove("a/z"))
 	var got []string
 	for _, loss := range f.Losses()[1:] {
 		got = append(got, where(t, f.Restart(loss), "a/x", "b/x", "a/z"))
@@ -92,9 +93,9 @@ func TestWhatIsDoneToOneFileKeepsItsOrder(t *testing.T) {
 
 func TestNameIsNeverWithoutItsDirectoryAndHoldsOneFile(t *testing.T) {
 	f := pair(t, Loose)
-	must(t, f.Mkdir("c", 0o700))
-	must(t, f.RenameNew("a/x", "c/x"))
-	must(t, f.RenameNew("a/y", "a/x"))
+	assert.Must(t, f.Mkdir("c", 0o700))
+	assert.Must(t, f.RenameNew("a/x", "c/x"))
+	assert.Must(t, f.RenameNew("a/y", "a/x"))
 	for _, loss := range f.Losses()[1:] {
 		r := f.Restart(loss)
 		first, second := show(t, r, "a/x")+show(t, r, "c/x"), show(t, r, "a/y")
@@ -107,11 +108,11 @@ func TestNameIsNeverWithoutItsDirectoryAndHoldsOneFile(t *testing.T) {
 func TestSyncOfAFileCoversItsNamesByModel(t *testing.T) {
 	for m, want := range map[Model]string{Journal: "a/y d/new", Loose: "a/x d/new", POSIX: "a/x"} {
 		f := pair(t, m)
-		must(t, f.RenameNew("a/x", "b/x")) // older, of another file
-		must(t, f.Mkdir("d", 0o700))
+		assert.Must(t, f.RenameNew("a/x", "b/x")) // older, of another file
+		assert.Must(t, f.Mkdir("d", 0o700))
 		file := createFile(t, f, "d/new", "abc")
-		must(t, file.Chmod(0o700))
-		must(t, file.Sync())
+		assert.Must(t, file.Chmod(0o700))
+		assert.Must(t, file.Sync())
 		r := f.Restart(LoseUnsynced(0))
 		got := where(t, r, "a/x", "d/new")
 		if m == Journal {
@@ -121,8 +122,8 @@ func TestSyncOfAFileCoversItsNamesByModel(t *testing.T) {
 			t.Errorf("%v: got %q, want %q\n%s", m, got, want, f.Changes(LoseUnsynced(0)))
 		}
 		if m == POSIX {
-			must(t, f.SyncDir("."))
-			must(t, f.SyncDir("d"))
+			assert.Must(t, f.SyncDir("."))
+			assert.Must(t, f.SyncDir("d"))
 			if got := where(t, f.Restart(LoseUnsynced(0)), "d/new"); got != "d/new" {
 				t.Errorf("%v: directory synced: got %q", m, got)
 			}
@@ -141,14 +142,14 @@ func TestDur3SyncOfADirectoryDoesNotCoverItsOwnName(t *testing.T) {
 	for _, order := range [][]string{{".", "c", "c/d"}, {"c/d", "c", "."}, {"c", "c/d", "."}, {"c/d", ".", "c"}} {
 		for n := range len(order) + 1 {
 			f := pair(t, POSIX)
-			must(t, f.Mkdir("c", 0o700))
-			must(t, f.Mkdir("c/d", 0o700))
+			assert.Must(t, f.Mkdir("c", 0o700))
+			assert.Must(t, f.Mkdir("c/d", 0o700))
 			file := createFile(t, f, "c/d/new", "abc")
-			must(t, file.Sync())
-			must(t, file.Close())
-			must(t, f.RenameNew("a/x", "c/d/x"))
+			assert.Must(t, file.Sync())
+			assert.Must(t, file.Close())
+			assert.Must(t, f.RenameNew("a/x", "c/d/x"))
 			for _, dir := range order[:n] {
-				must(t, f.SyncDir(dir))
+				assert.Must(t, f.SyncDir(dir))
 			}
 			want := "a/x"
 			if n == len(all) {
@@ -171,10 +172,10 @@ func TestDur3SyncOfADirectoryDoesNotCoverItsOwnName(t *testing.T) {
 func TestSyncOfADirectoryCoversItsEntriesAlone(t *testing.T) {
 	for _, m := range []Model{Loose, POSIX} {
 		f := pair(t, m)
-		must(t, f.RenameNew("a/x", "b/x"))
-		must(t, f.Mkdir("c", 0o700))
-		must(t, f.Link("a/y", "c/y"))
-		must(t, f.SyncDir("b"))
+		assert.Must(t, f.RenameNew("a/x", "b/x"))
+		assert.Must(t, f.Mkdir("c", 0o700))
+		assert.Must(t, f.Link("a/y", "c/y"))
+		assert.Must(t, f.SyncDir("b"))
 		r := f.Restart(LoseUnsynced(0))
 		if got, want := where(t, r, "a/x", "b/x", "a/y"), "b/x a/y"; got != want {
 			t.Errorf("%v: got %q, want %q", m, got, want)
@@ -188,15 +189,15 @@ func TestSyncOfADirectoryCoversItsEntriesAlone(t *testing.T) {
 func TestInodeNumberIsWithheldUntilItsLastFileIsGoneFromTheDisk(t *testing.T) {
 	f := pair(t, Loose)
 	old, err := f.Stat("a/x")
-	must(t, err)
-	must(t, f.Remove("a/x"))
-	must(t, createFile(t, f, "b/1", "").Close())
+	assert.Must(t, err)
+	assert.Must(t, f.Remove("a/x"))
+	assert.Must(t, createFile(t, f, "b/1", "").Close())
 	if got, err := f.Stat("b/1"); err != nil || got.Ino == old.Ino {
 		t.Errorf("removal pending: got inode %d, %v", got.Ino, err)
 	}
-	must(t, f.SyncDir("a"))
-	must(t, f.SyncDir("b"))
-	must(t, createFile(t, f, "b/2", "").Close())
+	assert.Must(t, f.SyncDir("a"))
+	assert.Must(t, f.SyncDir("b"))
+	assert.Must(t, createFile(t, f, "b/2", "").Close())
 	if got, err := f.Stat("b/2"); err != nil || got.Ino != old.Ino {
 		t.Errorf("removal durable: got inode %d, %v, want %d", got.Ino, err, old.Ino)
 	}
@@ -207,11 +208,11 @@ func TestZeroedAndTornBlocks(t *testing.T) {
 	f.SetModel(Loose)
 	f.SetBlock(4)
 	file := createFile(t, f, "x", "01234567")
-	must(t, file.Sync())
+	assert.Must(t, file.Sync())
 	_, err := file.WriteAt([]byte("TAG"), 3)
-	must(t, err)
+	assert.Must(t, err)
 	_, err = file.WriteAt([]byte("more line\n"), 8)
-	must(t, err)
+	assert.Must(t, err)
 	if got, want := show(t, f.Restart(Loss{Power: true, Data: DataZeroed}), "x"), "01234567"+strings.Repeat("\x00", 10); got != want {
 		t.Errorf("zeroed: got %q, want %q", got, want)
 	}
@@ -244,8 +245,8 @@ func TestWriteBackMakesAllDurable(t *testing.T) {
 
 func TestLossIsReadBack(t *testing.T) {
 	f := pair(t, Loose)
-	must(t, f.RenameNew("a/x", "b/x"))
-	must(t, f.RenameNew("a/y", "b/y"))
+	assert.Must(t, f.RenameNew("a/x", "b/x"))
+	assert.Must(t, f.RenameNew("a/y", "b/y"))
 	random := rand.New(rand.NewPCG(1, 2))
 	list := append(f.Losses(), MetadataFirst(), LoseUnsynced(1))
 	for range 50 {
@@ -270,7 +271,7 @@ func TestLossIsReadBack(t *testing.T) {
 func TestManyChangesAreTriedByFileAndDirectory(t *testing.T) {
 	f := pair(t, Loose)
 	for i := range 8 {
-		must(t, createFile(t, f, fmt.Sprintf("a/%d", i), "").Close())
+		assert.Must(t, createFile(t, f, fmt.Sprintf("a/%d", i), "").Close())
 	}
 	if sets, all := f.Subsets(100); all {
 		t.Fatalf("got %d sets", len(sets))
@@ -306,8 +307,8 @@ func FuzzLooseRestart(f *testing.F) {
 		if disk.SetModel(Loose); posix {
 			disk.SetModel(POSIX)
 		}
-		must(t, disk.Mkdir("d", 0o700))
-		must(t, disk.SyncDir("."))
+		assert.Must(t, disk.Mkdir("d", 0o700))
+		assert.Must(t, disk.SyncDir("."))
 		paths := []string{"a", "b", "d/a", "d/b", "d/c"}
 		promised := map[uint64]string{} // inode -> synced with its directory and left alone since
 		for i, b := range script {
@@ -333,10 +334,10 @@ func FuzzLooseRestart(f *testing.F) {
 				if file, err := disk.openFile(name, os.O_RDWR, 0); err == nil {
 					_ = file.Sync()
 					_ = file.Close()
-					must(t, disk.SyncDir("."))
-					must(t, disk.SyncDir("d"))
+					assert.Must(t, disk.SyncDir("."))
+					assert.Must(t, disk.SyncDir("d"))
 					info, err := disk.Stat(name)
-					must(t, err)
+					assert.Must(t, err)
 					promised[info.Ino] = name
 				}
 			case 6:
@@ -360,7 +361,7 @@ func FuzzLooseRestart(f *testing.F) {
 				t.Errorf("%v: not the same when had again: got %v, want %v", loss, same, kept)
 			}
 			_, err := io.WriteString(createFile(t, r, "fresh", ""), "x")
-			must(t, err)
+			assert.Must(t, err)
 		}
 	})
 }

@@ -5,13 +5,13 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestLockIsStaleWhenNobodyCanHoldIt(t *testing.T) {
 	ended := exec.Command("true")
-	if err := ended.Run(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, ended.Run())
 	dead := strconv.Itoa(ended.Process.Pid)
 	now := time.Now()
 	for _, tt := range []struct {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 )
 
 // theirs is a directory of another user's, in which root works, and a file of root's that
@@ -22,13 +23,9 @@ func theirs(t *testing.T) (f *durable.OS, dir, victim string) {
 	f, dir = newOS(t)
 	f.Inherit()
 	f.Beneath()
-	if err := os.Chown(dir, other, other); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chown(dir, other, other))
 	victim = filepath.Join(t.TempDir(), "victim")
-	if err := errors.Join(os.WriteFile(victim, []byte("root's\n"), 0o644), os.Chmod(victim, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.WriteFile(victim, []byte("root's\n"), 0o644), os.Chmod(victim, 0o644)))
 	return f, dir, victim
 }
 
@@ -47,9 +44,7 @@ func untouched(t *testing.T, victim string) {
 // no mode of one.
 func TestSec1RootWritesToNoLinkedFile(t *testing.T) {
 	f, dir, victim := theirs(t)
-	if err := os.Link(victim, filepath.Join(dir, "l")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Link(victim, filepath.Join(dir, "l")))
 	for what, flag := range map[string]int{
 		"opened": os.O_RDWR, "opened to append": os.O_WRONLY | os.O_APPEND,
 		"made": os.O_RDWR | os.O_CREATE, "emptied": os.O_WRONLY | os.O_CREATE | os.O_TRUNC,
@@ -68,10 +63,7 @@ func TestSec1RootWritesToNoLinkedFile(t *testing.T) {
 		h.Close()
 	}
 	untouched(t, victim)
-	l, err := f.Lock("l", []byte("who"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(f.Lock("l", []byte("who")))(t)
 	if err := l.Release(); err != nil {
 		t.Error(err)
 	}
@@ -81,13 +73,8 @@ func TestSec1RootWritesToNoLinkedFile(t *testing.T) {
 // What the owner of the directory has linked there is the owner's own: it is written to.
 func TestLinkedFileOfTheDirectorysOwnerIsWritten(t *testing.T) {
 	f, dir, victim := theirs(t)
-	if err := errors.Join(os.Chown(victim, other, other), os.Link(victim, filepath.Join(dir, "l"))); err != nil {
-		t.Fatal(err)
-	}
-	h, err := f.Open("l", os.O_WRONLY|os.O_TRUNC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.Chown(victim, other, other), os.Link(victim, filepath.Join(dir, "l"))))
+	h := assert.Get(f.Open("l", os.O_WRONLY|os.O_TRUNC, 0))(t)
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
@@ -99,9 +86,7 @@ func TestLinkedFileOfTheDirectorysOwnerIsWritten(t *testing.T) {
 // A fifo under a name that root opens keeps root from nothing.
 func TestRootDoesNotWaitForAFifo(t *testing.T) {
 	f, dir, _ := theirs(t)
-	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o666))
 	for what, flag := range map[string]int{"read": os.O_RDONLY, "write": os.O_WRONLY | os.O_CREATE, "both": os.O_RDWR} {
 		done := make(chan error, 1)
 		go func() {
@@ -127,9 +112,7 @@ func TestRootDoesNotWaitForAFifo(t *testing.T) {
 func TestSec1RootFollowsNoLinkOutOfTheirDirectory(t *testing.T) {
 	f, dir, victim := theirs(t)
 	out := filepath.Dir(victim)
-	if err := errors.Join(os.Symlink(out, filepath.Join(dir, "queue")), os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.Symlink(out, filepath.Join(dir, "queue")), os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600)))
 	open := func(flag int) error {
 		h, err := f.Open("queue/victim", flag, 0o600)
 		if err == nil {

@@ -11,16 +11,14 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/loopdisk"
+	"zmailer/internal/run/assert"
 )
 
 // Dur2: no file is called durable that is gone when the disk is mounted again. On a damaged
 // ext4 the only error comes from the call that begins the write-back.
 func TestDur2SharedSyncOnDamagedDisk(t *testing.T) {
 	disk := loopdisk.Damaged(t, func(string) {})
-	o, err := durable.NewOS(disk.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(durable.NewOS(disk.Dir))(t)
 	if !o.SharesSync() {
 		t.Skip("this kernel's ext4 shares no sync")
 	}
@@ -29,10 +27,7 @@ func TestDur2SharedSyncOnDamagedDisk(t *testing.T) {
 	const count = 3
 	var files []durable.File
 	for i := range count {
-		f, err := o.Open(name(i), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := assert.Get(o.Open(name(i), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600))(t)
 		if _, err := f.Write(text(i)); err != nil {
 			t.Fatalf("the damage is found before the sync: %v", err)
 		}
@@ -67,19 +62,11 @@ func TestDur2SharedSyncOnDamagedDisk(t *testing.T) {
 // Dur2: WriteOut returns the error that a later Sync does not.
 func TestDur2EarlyWriteBackOnDamagedDisk(t *testing.T) {
 	disk := loopdisk.Damaged(t, func(string) {})
-	o, err := durable.NewOS(disk.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(durable.NewOS(disk.Dir))(t)
 	defer o.Close()
-	f, err := o.Open("message", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(o.Open("message", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600))(t)
 	defer f.Close()
-	if _, err := f.Write(make([]byte, 100<<10)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(f.Write(make([]byte, 100<<10)))(t)
 	if err := durable.WriteOut(f, 0, 100<<10); err == nil {
 		t.Errorf("got no error; fsync then returns %v", f.Sync())
 	}
@@ -88,33 +75,19 @@ func TestDur2EarlyWriteBackOnDamagedDisk(t *testing.T) {
 // Dur2: what the kernel has dropped in the background is seen after the sync.
 func TestDur2BackgroundWriteBackOnDamagedDisk(t *testing.T) {
 	disk := loopdisk.Damaged(t, func(string) {})
-	o, err := durable.NewOS(disk.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(durable.NewOS(disk.Dir))(t)
 	defer o.Close()
-	f, err := o.Open("message", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(o.Open("message", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600))(t)
 	defer f.Close()
-	if _, err := f.Write(make([]byte, 3000)); err != nil {
-		t.Fatal(err)
-	}
-	fd, err := unix.Open(disk.Dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(f.Write(make([]byte, 3000)))(t)
+	fd := assert.Get(unix.Open(disk.Dir, unix.O_RDONLY|unix.O_DIRECTORY, 0))(t)
 	defer unix.Close(fd)
 	// As the kernel does by itself within half a minute.
 	t.Logf("syncfs returns: %v", unix.Syncfs(fd))
 	if err := f.Sync(); err != nil {
 		return
 	}
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := assert.Get(f.Stat())(t)
 	if !durable.Unwritten(o, info) {
 		t.Errorf("fsync returned nil, and %d of %d bytes have a place on the disk", info.Blocks, info.Size)
 	}
@@ -135,23 +108,13 @@ func TestDur2WholeFilesAreNotCalledUnwritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			image := disk(t)
 			image.Mount(t, "")
-			o, err := durable.NewOS(image.Dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := assert.Get(durable.NewOS(image.Dir))(t)
 			defer o.Close()
 			for _, size := range []int{0, 1, 60, 500, 4096, 4097, 1 << 20} {
-				f, err := o.Open(fmt.Sprint(size), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-				if err != nil {
-					t.Fatal(err)
-				}
+				f := assert.Get(o.Open(fmt.Sprint(size), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600))(t)
 				defer f.Close()
-				if _, err := f.Write(make([]byte, size)); err != nil {
-					t.Fatal(err)
-				}
-				if err := f.Sync(); err != nil {
-					t.Fatal(err)
-				}
+				assert.Get(f.Write(make([]byte, size)))(t)
+				assert.Must(t, f.Sync())
 				info, err := f.Stat()
 				if err != nil || durable.Unwritten(o, info) {
 					t.Errorf("%d bytes: %d on the disk, called unwritten (%v)", size, info.Blocks, err)

@@ -16,15 +16,13 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/durabletest"
+	"zmailer/internal/run/assert"
 )
 
 func newOS(t *testing.T) (*durable.OS, string) {
 	t.Helper()
 	dir := t.TempDir()
-	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(durable.NewOS(dir))(t)
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -46,12 +44,8 @@ func TestOSPassesTheSuite(t *testing.T) {
 
 func TestSymbolicLinksAreNotFollowed(t *testing.T) {
 	f, dir := newOS(t)
-	if err := os.WriteFile(filepath.Join(dir, "x"), []byte("a"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("x", filepath.Join(dir, "s")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "x"), []byte("a"), 0o600))
+	assert.Must(t, os.Symlink("x", filepath.Join(dir, "s")))
 	if _, err := f.Open("s", os.O_RDONLY, 0); !errors.Is(err, unix.ELOOP) {
 		t.Errorf("open: got %v, want ELOOP", err)
 	}
@@ -65,12 +59,8 @@ func TestSymbolicLinksAreNotFollowed(t *testing.T) {
 
 func TestSpecialFilesAreToldApart(t *testing.T) {
 	f, dir := newOS(t)
-	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("x", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
+	assert.Must(t, os.Symlink("x", filepath.Join(dir, "link")))
 	want := map[string]fs.FileMode{"fifo": fs.ModeNamedPipe, "link": fs.ModeSymlink}
 	list, err := f.ReadDir(".")
 	if err != nil || len(list) != 2 {
@@ -85,22 +75,13 @@ func TestSpecialFilesAreToldApart(t *testing.T) {
 
 func TestPathsStayBelowTheDirectoryWhenItIsRenamed(t *testing.T) {
 	f, dir := newOS(t)
-	if err := os.Rename(dir, dir+".moved"); err != nil {
-		t.Fatal(err)
-	}
-	file, err := f.Open("x", os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(dir, dir+".moved"))
+	file := assert.Get(f.Open("x", os.O_WRONLY|os.O_CREATE, 0o600))(t)
+	assert.Must(t, file.Close())
 	if _, err := os.Stat(dir + ".moved/x"); err != nil {
 		t.Error(err)
 	}
-	if err := os.Rename(dir+".moved", dir); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(dir+".moved", dir))
 }
 
 func TestMissingRootIsNamed(t *testing.T) {
@@ -119,25 +100,16 @@ func TestLockEndsWithItsProcess(t *testing.T) {
 	f, dir := newOS(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestLockEndsWithItsProcess$")
 	cmd.Env = append(os.Environ(), "DURABLE_TEST_LOCK="+dir)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := assert.Get(cmd.StdoutPipe())(t)
+	assert.Get(cmd.StdinPipe())(t)
+	assert.Must(t, cmd.Start())
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "locked\n" {
 		t.Fatalf("got %q, %v from the other process", line, err)
 	}
 	if _, err := f.Lock("l", []byte("mine")); !errors.Is(err, durable.ErrLocked) {
 		t.Errorf("while it lives: got %v, want ErrLocked", err)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.Process.Kill())
 	if err := cmd.Wait(); err == nil {
 		t.Error("the other process was not killed")
 	}
@@ -188,9 +160,7 @@ func TestFullDiskHasLocks(t *testing.T) {
 		}
 	})
 	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	err = os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600)
 	if !errors.Is(err, unix.ENOSPC) {
@@ -218,15 +188,11 @@ func TestFullDiskHasLocks(t *testing.T) {
 func TestDirectoryIsListedInParts(t *testing.T) {
 	dir := t.TempDir()
 	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	const count = 5000
 	for i := range count {
-		if err := os.WriteFile(filepath.Join(dir, "a-name-that-takes-room-"+strconv.Itoa(i)), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, "a-name-that-takes-room-"+strconv.Itoa(i)), nil, 0o600))
 	}
 	parts, seen := 0, map[string]int{}
 	err = durable.ReadDirFunc(f, ".", func(part []durable.Entry) error {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 // shared is a disk that counts its syncs; gate is asked within each.
@@ -177,10 +179,7 @@ func TestDiskThatSharesNothingSyncsEach(t *testing.T) {
 	if err := g.Sync(&sharedFile{disk: s}); err != nil || s.alone.Load() != 1 {
 		t.Errorf("got %v, %d syncs", err, s.alone.Load())
 	}
-	o, err := NewOS(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(NewOS(t.TempDir()))(t)
 	defer o.Close()
 	for _, want := range []bool{true, false} {
 		o.storage = func() storage { return storage{journalled: want} }
@@ -192,24 +191,16 @@ func TestDiskThatSharesNothingSyncsEach(t *testing.T) {
 
 // K1: many files of the real file system are synced at once; one that cannot be is told.
 func TestManyFilesAreSyncedAtOnce(t *testing.T) {
-	o, err := NewOS(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(NewOS(t.TempDir()))(t)
 	defer o.Close()
 	t.Logf("changes in one journal: %v", o.SharesSync())
 	for _, journal := range []bool{true, false} {
 		o.storage = func() storage { return storage{journalled: journal} }
 		var files []File
 		for i := range 5 {
-			f, err := o.Open(fmt.Sprintf("%v%d", journal, i), os.O_RDWR|os.O_CREATE, 0o640)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := assert.Get(o.Open(fmt.Sprintf("%v%d", journal, i), os.O_RDWR|os.O_CREATE, 0o640))(t)
 			defer f.Close()
-			if _, err := f.Write([]byte("text")); err != nil {
-				t.Fatal(err)
-			}
+			assert.Get(f.Write([]byte("text")))(t)
 			files = append(files, f)
 		}
 		if err := o.SyncAll(files); err != nil {
@@ -285,17 +276,14 @@ func TestDur2ErrorOfAnyStepFailsTheGroup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := NewOS(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			defer o.Close()
 			o.storage = func() storage { return storage{journalled: true} }
 			breakIt(&o.calls)
 			files := make([]File, members)
 			for i := range files {
-				if files[i], err = o.Open(fmt.Sprint(i), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				files[i], err = o.Open(fmt.Sprint(i), os.O_RDWR|os.O_CREATE, 0o600)
+				assert.Must(t, err)
 				defer files[i].Close()
 			}
 			g := &Group{fs: o, busy: true} // the disk is busy with another file
@@ -318,17 +306,11 @@ func TestDur2ErrorOfAnyStepFailsTheGroup(t *testing.T) {
 
 // Where the kernel knows no sync_file_range each file is synced.
 func TestDur2MissingCallSyncsEach(t *testing.T) {
-	o, err := NewOS(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(NewOS(t.TempDir()))(t)
 	defer o.Close()
 	o.storage = func() storage { return storage{journalled: true} }
 	o.calls.begin = func(*osFile) error { return unix.ENOSYS }
-	f, err := o.Open("a", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(o.Open("a", os.O_RDWR|os.O_CREATE, 0o600))(t)
 	defer f.Close()
 	if err := o.SyncAll([]File{f, f}); err != nil {
 		t.Error(err)

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // What root makes in a user's directory is the user's; what is there keeps its owner.
@@ -15,27 +17,15 @@ func TestRootMakesFilesForTheDirectorysOwner(t *testing.T) {
 	const uid = 65534
 	f, dir := newOS(t)
 	f.Inherit()
-	if err := os.Chown(dir, uid, uid); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "old"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Mkdir("sub", 0o755|fs.ModeSticky); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := f.Lock("lock", []byte("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chown(dir, uid, uid))
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "old"), nil, 0o600))
+	assert.Must(t, f.Mkdir("sub", 0o755|fs.ModeSticky))
+	lock := assert.Get(f.Lock("lock", []byte("x")))(t)
 	if err := lock.Abandon(); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"sub/new", "old"} {
-		h, err := f.Open(name, os.O_WRONLY|os.O_CREATE, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := assert.Get(f.Open(name, os.O_WRONLY|os.O_CREATE, 0o600))(t)
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 )
 
 // other is a user that owns nothing here.
@@ -24,22 +25,14 @@ const other = 65534
 // openToAll is a directory that every user can search.
 func openToAll(t *testing.T) (string, *durable.OS) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lockfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := assert.Get(os.MkdirTemp("", "lockfile"))(t)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(dir, 0o755))
+	f := assert.Get(durable.NewOS(dir))(t)
 	t.Cleanup(func() { f.Close() })
 	return dir, f
 }
@@ -57,17 +50,9 @@ func flockAsOther(t *testing.T, file string) (pid int, taken bool) {
 	cmd := exec.Command("flock", "-n", file, "sh", "-c", "echo taken; exec cat >/dev/null")
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := assert.Get(cmd.StdinPipe())(t)
+	out := assert.Get(cmd.StdoutPipe())(t)
+	assert.Must(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil && err != io.EOF {
 		t.Fatal(err)
@@ -86,14 +71,10 @@ func flockAsOther(t *testing.T, file string) (pid int, taken bool) {
 func TestSec5OtherUsersCannotTakeALockFile(t *testing.T) {
 	dir, f := openToAll(t)
 	file := filepath.Join(dir, "l")
-	if err := os.WriteFile(file, []byte("an earlier version\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(file, []byte("an earlier version\n"), 0o644))
 	for _, name := range []string{"l", "new"} {
 		l, err := f.Lock(name, []byte("who"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if info, err := f.Stat(name); err != nil || info.Mode.Perm() != durable.LockMode {
 			t.Errorf("%s: got %v, %v, want mode %v", name, info.Mode, err, durable.LockMode)
 		}
@@ -117,9 +98,7 @@ func TestSec5OtherUsersCannotTakeALockFile(t *testing.T) {
 func TestSec5ForeignHolderIsNamed(t *testing.T) {
 	dir, f := openToAll(t)
 	file := filepath.Join(dir, "l")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(file, nil, 0o644))
 	pid, taken := flockAsOther(t, file)
 	if !taken {
 		t.Fatal("the file is open to all and could not be locked")
@@ -150,9 +129,7 @@ func TestSec5ForeignLockFileIsRefused(t *testing.T) {
 			if errors.Is(err, errors.ErrUnsupported) {
 				t.Skip("only root gives files away")
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			lock := func() error {
 				_, err := f.Lock("l", []byte("who"))
 				return err
@@ -191,27 +168,14 @@ func asOther(dir string, f func() error) error {
 // starting: a free one is replaced, a held one stays its holder's.
 func TestSec5LinkedLockFileIsReplaced(t *testing.T) {
 	dir, f := openToAll(t)
-	held, err := f.Lock("l", []byte("first"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, err := f.Stat("l")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Link(filepath.Join(dir, "l"), filepath.Join(dir, "theirs")); err != nil {
-		t.Fatal(err)
-	}
+	held := assert.Get(f.Lock("l", []byte("first")))(t)
+	before := assert.Get(f.Stat("l"))(t)
+	assert.Must(t, os.Link(filepath.Join(dir, "l"), filepath.Join(dir, "theirs")))
 	if _, err := f.Lock("l", []byte("second")); !errors.Is(err, durable.ErrLocked) {
 		t.Errorf("while it is held: got %v, want ErrLocked", err)
 	}
-	if err := held.Abandon(); err != nil {
-		t.Fatal(err)
-	}
-	next, err := f.Lock("l", []byte("second"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, held.Abandon())
+	next := assert.Get(f.Lock("l", []byte("second")))(t)
 	after, err := f.Stat("l")
 	if err != nil || after.Nlink != 1 || after.Ino == before.Ino {
 		t.Errorf("got %+v, %v, want another file with one link", after, err)

@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/loopdisk"
+	"zmailer/internal/run/assert"
 )
 
 // Dur4: what is said of file systems that are really mounted.
@@ -46,10 +47,7 @@ func TestDur4MountedFileSystemsAreJudged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := c.mount(t)
-			m, err := durable.MountOf(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := assert.Get(durable.MountOf(dir))(t)
 			if c.kind != "" && m.Kind != c.kind || m.Point != dir {
 				t.Errorf("got %+v, want %s on %s", m, c.kind, dir)
 			}
@@ -57,10 +55,7 @@ func TestDur4MountedFileSystemsAreJudged(t *testing.T) {
 			if c.risk == "" && len(risks) > 0 || c.risk != "" && (len(risks) != 1 || !strings.Contains(risks[0].Text, c.risk)) {
 				t.Errorf("got %q, want %q", risks, c.risk)
 			}
-			o, err := durable.NewOS(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := assert.Get(durable.NewOS(dir))(t)
 			defer o.Close()
 			if err := durable.ProbeRename(o, "."); err != nil {
 				t.Errorf("rename: %v", err)

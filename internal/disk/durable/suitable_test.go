@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 const mountsText = `22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -117,18 +119,13 @@ func (r refusing) RenameNew(from, to string) error {
 // process has left, and knows nothing where it cannot make a file.
 func TestDur4ProbeTriesARealRename(t *testing.T) {
 	dir := t.TempDir()
-	o, err := NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Get(NewOS(dir))(t)
 	defer o.Close()
 	left, young, other := probeName(), probeName(), ".probe.mine"
 	for name, age := range map[string]time.Duration{left: time.Hour, young: 0, other: time.Hour} {
 		file := filepath.Join(dir, name)
 		at := time.Now().Add(-age)
-		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chtimes(file, at, at)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, errors.Join(os.WriteFile(file, nil, 0o600), os.Chtimes(file, at, at)))
 	}
 	for name, c := range map[string]struct {
 		fs   FS
@@ -147,10 +144,7 @@ func TestDur4ProbeTriesARealRename(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
 	}
-	list, err := o.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := assert.Get(o.ReadDir("."))(t)
 	for _, e := range list {
 		if e.Name != young && e.Name != other {
 			t.Errorf("left: %s", e.Name)

@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/loopdisk"
+	"zmailer/internal/run/assert"
 )
 
 // Dur3: SyncPath ends at the mount point, and reports a directory that is not there.
@@ -15,9 +16,7 @@ func TestDur3PathIsSyncedUpToTheMountPoint(t *testing.T) {
 	if err := durable.SyncPath(dir); err == nil {
 		t.Error("a missing directory: got no error")
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.MkdirAll(dir, 0o755))
 	if err := durable.SyncPath(dir); err != nil {
 		t.Error(err)
 	}
@@ -29,12 +28,8 @@ func TestDur3PathIsThereAfterAPowerLoss(t *testing.T) {
 	disk := loopdisk.New(t, 64<<20, "mkfs.ext4 -q -F")
 	disk.Mount(t, "commit=1000")
 	dir := filepath.Join(disk.Dir, "var", "spool", "postoffice")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := durable.SyncPath(dir); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.MkdirAll(dir, 0o755))
+	assert.Must(t, durable.SyncPath(dir))
 	disk.Shutdown(t)
 	disk.Unmount(t)
 	disk.Mount(t, "")

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 // Sec8: a user's submit may write to public/ and not list it. With SYNC=strict it syncs that
@@ -18,9 +20,7 @@ func TestSec8DirectoryThatCannotBeReadIsSynced(t *testing.T) {
 	}
 	dir, f := openToAll(t)
 	public := filepath.Join(dir, "public")
-	if err := errors.Join(os.Mkdir(public, 0o700), os.Chmod(public, 0o733)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.Mkdir(public, 0o700), os.Chmod(public, 0o733)))
 	as(t, other, func() {
 		if _, err := os.ReadDir(public); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("the directory can be read: %v", err)

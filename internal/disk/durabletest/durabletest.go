@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 )
 
 // Run runs the suite; fresh makes an empty FS.
@@ -61,29 +62,22 @@ func Run(t *testing.T, fresh func(t *testing.T) durable.FS) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func write(t *testing.T, f durable.FS, name, text string) {
 	t.Helper()
 	file, err := f.Open(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	must(t, err)
+	assert.Must(t, err)
 	_, err = io.WriteString(file, text)
-	must(t, err)
-	must(t, file.Close())
+	assert.Must(t, err)
+	assert.Must(t, file.Close())
 }
 
 func read(t *testing.T, f durable.FS, name string) string {
 	t.Helper()
 	file, err := f.Open(name, os.O_RDONLY, 0)
-	must(t, err)
+	assert.Must(t, err)
 	b, err := io.ReadAll(file)
-	must(t, err)
-	must(t, file.Close())
+	assert.Must(t, err)
+	assert.Must(t, file.Close())
 	return string(b)
 }
 
@@ -111,7 +105,7 @@ func refused(t *testing.T, what string, err, want error, name string) {
 
 func filesHoldWhatWasWritten(t *testing.T, f durable.FS) {
 	file, err := f.Open("x", os.O_RDWR|os.O_CREATE, 0o600)
-	must(t, err)
+	assert.Must(t, err)
 	for _, s := range []string{"one", "", "two", "three"} {
 		n, err := io.WriteString(file, s)
 		if n != len(s) || err != nil {
@@ -124,11 +118,11 @@ func filesHoldWhatWasWritten(t *testing.T, f durable.FS) {
 	}
 	// A gap reads as zeros; the position of Write is not moved by WriteAt.
 	_, err = file.WriteAt([]byte("end"), 14)
-	must(t, err)
+	assert.Must(t, err)
 	_, err = io.WriteString(file, "!")
-	must(t, err)
-	must(t, file.Sync())
-	must(t, file.Close())
+	assert.Must(t, err)
+	assert.Must(t, file.Sync())
+	assert.Must(t, file.Close())
 	if got, want := read(t, f, "x"), "oneTWOthree!\x00\x00end"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -137,7 +131,7 @@ func filesHoldWhatWasWritten(t *testing.T, f durable.FS) {
 func readsEndWithEOF(t *testing.T, f durable.FS) {
 	write(t, f, "x", "abcdef")
 	file, err := f.Open("x", os.O_RDONLY, 0)
-	must(t, err)
+	assert.Must(t, err)
 	buf := make([]byte, 4)
 	tests := []struct {
 		off  int64
@@ -156,13 +150,13 @@ func readsEndWithEOF(t *testing.T, f durable.FS) {
 			t.Errorf("read: got %q, %v, want %q", buf[:n], err, want)
 		}
 	}
-	must(t, file.Close())
+	assert.Must(t, file.Close())
 }
 
 func exclusiveCreation(t *testing.T, f durable.FS) {
 	file, err := f.Open("x", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	must(t, err)
-	must(t, file.Close())
+	assert.Must(t, err)
+	assert.Must(t, file.Close())
 	_, err = f.Open("x", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	refused(t, "second creation", err, fs.ErrExist, "x")
 }
@@ -170,15 +164,15 @@ func exclusiveCreation(t *testing.T, f durable.FS) {
 func appendWritesAtEnd(t *testing.T, f durable.FS) {
 	write(t, f, "x", "1\n")
 	a, err := f.Open("x", os.O_WRONLY|os.O_APPEND, 0)
-	must(t, err)
+	assert.Must(t, err)
 	b, err := f.Open("x", os.O_WRONLY|os.O_APPEND, 0)
-	must(t, err)
+	assert.Must(t, err)
 	for i, file := range []durable.File{a, b, a, b} {
 		_, err := fmt.Fprintf(file, "%d\n", i+2)
-		must(t, err)
+		assert.Must(t, err)
 	}
-	must(t, a.Close())
-	must(t, b.Close())
+	assert.Must(t, a.Close())
+	assert.Must(t, b.Close())
 	if got, want := read(t, f, "x"), "1\n2\n3\n4\n5\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -187,17 +181,17 @@ func appendWritesAtEnd(t *testing.T, f durable.FS) {
 func appendsBesideMarks(t *testing.T, f durable.FS) {
 	write(t, f, "x", "1\n")
 	a, err := f.Open("x", os.O_RDWR, 0)
-	must(t, err)
+	assert.Must(t, err)
 	b, err := f.Open("x", os.O_RDWR, 0)
-	must(t, err)
+	assert.Must(t, err)
 	for i, file := range []durable.File{a, b, b, a} {
 		_, err := file.Append(fmt.Appendf(nil, "%d\n", i+2))
-		must(t, err)
+		assert.Must(t, err)
 		_, err = file.WriteAt([]byte{byte('a' + i)}, int64(2*i))
-		must(t, err)
+		assert.Must(t, err)
 	}
-	must(t, a.Close())
-	must(t, b.Close())
+	assert.Must(t, a.Close())
+	assert.Must(t, b.Close())
 	if got, want := read(t, f, "x"), "a\nb\nc\nd\n5\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -206,10 +200,10 @@ func appendsBesideMarks(t *testing.T, f durable.FS) {
 func truncationEmpties(t *testing.T, f durable.FS) {
 	write(t, f, "x", "long")
 	before, err := f.Stat("x")
-	must(t, err)
+	assert.Must(t, err)
 	write(t, f, "x", "s")
 	after, err := f.Stat("x")
-	must(t, err)
+	assert.Must(t, err)
 	if got := read(t, f, "x"); got != "s" || before.Ino != after.Ino {
 		t.Errorf("got %q, inodes %d and %d", got, before.Ino, after.Ino)
 	}
@@ -218,15 +212,15 @@ func truncationEmpties(t *testing.T, f durable.FS) {
 func accessModes(t *testing.T, f durable.FS) {
 	write(t, f, "x", "abc")
 	file, err := f.Open("x", os.O_RDONLY, 0)
-	must(t, err)
+	assert.Must(t, err)
 	_, err = file.Write([]byte("y"))
 	refused(t, "write to a file opened for reading", err, unix.EBADF, "x")
-	must(t, file.Close())
+	assert.Must(t, file.Close())
 	file, err = f.Open("x", os.O_WRONLY, 0)
-	must(t, err)
+	assert.Must(t, err)
 	_, err = file.Read(make([]byte, 1))
 	refused(t, "read of a file opened for writing", err, unix.EBADF, "x")
-	must(t, file.Close())
+	assert.Must(t, file.Close())
 }
 
 func missingNames(t *testing.T, f durable.FS) {
@@ -253,10 +247,10 @@ func missingNames(t *testing.T, f durable.FS) {
 }
 
 func renameReplaces(t *testing.T, f durable.FS) {
-	must(t, f.Mkdir("d", 0o700))
+	assert.Must(t, f.Mkdir("d", 0o700))
 	write(t, f, "x", "new")
 	write(t, f, "d/y", "old")
-	must(t, f.Rename("x", "d/y"))
+	assert.Must(t, f.Rename("x", "d/y"))
 	if got := read(t, f, "d/y"); got != "new" {
 		t.Errorf("got %q, want new", got)
 	}
@@ -271,28 +265,28 @@ func renameNewKeepsTarget(t *testing.T, f durable.FS) {
 	if got := read(t, f, "x") + read(t, f, "y"); got != "newold" {
 		t.Errorf("got %q, want both untouched", got)
 	}
-	must(t, f.RenameNew("x", "z"))
+	assert.Must(t, f.RenameNew("x", "z"))
 	if got := read(t, f, "z"); got != "new" {
 		t.Errorf("got %q, want new", got)
 	}
 }
 
 func exchangeSwaps(t *testing.T, f durable.FS) {
-	must(t, f.Mkdir("d", 0o700))
+	assert.Must(t, f.Mkdir("d", 0o700))
 	write(t, f, "x", "one")
 	write(t, f, "d/y", "two")
 	before, err := f.Stat("x")
-	must(t, err)
+	assert.Must(t, err)
 	if err := f.Exchange("x", "d/y"); errors.Is(err, durable.ErrNoExchange) {
 		t.Skip(err)
 	} else {
-		must(t, err)
+		assert.Must(t, err)
 	}
 	if got := read(t, f, "x") + read(t, f, "d/y"); got != "twoone" {
 		t.Errorf("got %q, want twoone", got)
 	}
 	after, err := f.Stat("d/y")
-	must(t, err)
+	assert.Must(t, err)
 	if after.Ino != before.Ino || after.Nlink != 1 {
 		t.Errorf("got %+v, want %+v", after, before)
 	}
@@ -306,10 +300,10 @@ func exchangeSwaps(t *testing.T, f durable.FS) {
 func renameKeepsIdentity(t *testing.T, f durable.FS) {
 	write(t, f, "x", "a")
 	before, err := f.Stat("x")
-	must(t, err)
-	must(t, f.RenameNew("x", "y"))
+	assert.Must(t, err)
+	assert.Must(t, f.RenameNew("x", "y"))
 	after, err := f.Stat("y")
-	must(t, err)
+	assert.Must(t, err)
 	if after.Ino != before.Ino || after.Dev != before.Dev || !after.ModTime.Equal(before.ModTime) || after.Nlink != 1 {
 		t.Errorf("got %+v, want %+v", after, before)
 	}
@@ -317,36 +311,36 @@ func renameKeepsIdentity(t *testing.T, f durable.FS) {
 
 func modTimeCanBeSet(t *testing.T, f durable.FS) {
 	file, err := f.Open("x", os.O_RDWR|os.O_CREATE, 0o600)
-	must(t, err)
+	assert.Must(t, err)
 	_, err = io.WriteString(file, "a")
-	must(t, err)
+	assert.Must(t, err)
 	want := time.UnixMicro(1795220010123456)
-	must(t, file.SetModTime(want))
-	must(t, file.Chmod(0o700))
-	must(t, file.Sync())
-	must(t, f.RenameNew("x", "y"))
+	assert.Must(t, file.SetModTime(want))
+	assert.Must(t, file.Chmod(0o700))
+	assert.Must(t, file.Sync())
+	assert.Must(t, f.RenameNew("x", "y"))
 	info, err := f.Stat("y")
-	must(t, err)
+	assert.Must(t, err)
 	if !info.ModTime.Equal(want) {
 		t.Errorf("got %v, want %v", info.ModTime, want)
 	}
-	must(t, file.Close())
+	assert.Must(t, file.Close())
 }
 
 func linkIsSecondName(t *testing.T, f durable.FS) {
 	write(t, f, "x", "a")
-	must(t, f.Link("x", "y"))
+	assert.Must(t, f.Link("x", "y"))
 	refused(t, "link onto a file", f.Link("x", "y"), fs.ErrExist, "y")
 	x, err := f.Stat("x")
-	must(t, err)
+	assert.Must(t, err)
 	y, err := f.Stat("y")
-	must(t, err)
+	assert.Must(t, err)
 	if x.Ino != y.Ino || x.Nlink != 2 || y.Nlink != 2 {
 		t.Errorf("got %+v and %+v, want one file with two names", x, y)
 	}
 	// Renaming one name of a file onto the other does nothing (POSIX).
-	must(t, f.Rename("x", "y"))
-	must(t, f.Remove("x"))
+	assert.Must(t, f.Rename("x", "y"))
+	assert.Must(t, f.Remove("x"))
 	if got := read(t, f, "y"); got != "a" {
 		t.Errorf("got %q, want a", got)
 	}
@@ -354,28 +348,28 @@ func linkIsSecondName(t *testing.T, f durable.FS) {
 
 func removedFileLivesWhileOpen(t *testing.T, f durable.FS) {
 	file, err := f.Open("x", os.O_RDWR|os.O_CREATE, 0o600)
-	must(t, err)
-	must(t, f.Remove("x"))
+	assert.Must(t, err)
+	assert.Must(t, f.Remove("x"))
 	_, err = io.WriteString(file, "abc")
-	must(t, err)
+	assert.Must(t, err)
 	buf := make([]byte, 3)
 	_, err = file.ReadAt(buf, 0)
-	must(t, err)
-	must(t, file.Chmod(0o700))
-	must(t, file.Sync())
+	assert.Must(t, err)
+	assert.Must(t, file.Chmod(0o700))
+	assert.Must(t, file.Sync())
 	info, err := file.Stat()
-	must(t, err)
+	assert.Must(t, err)
 	write(t, f, "x", "other")
 	other, err := f.Stat("x")
-	must(t, err)
+	assert.Must(t, err)
 	if string(buf) != "abc" || info.Nlink != 0 || info.Size != 3 || other.Ino == info.Ino {
 		t.Errorf("got %q, %+v, other file %+v", buf, info, other)
 	}
-	must(t, file.Close())
+	assert.Must(t, file.Close())
 }
 
 func removeIsForFiles(t *testing.T, f durable.FS) {
-	must(t, f.Mkdir("d", 0o700))
+	assert.Must(t, f.Mkdir("d", 0o700))
 	refused(t, "remove of a directory", f.Remove("d"), unix.EISDIR, "d")
 	refused(t, "link of a directory", f.Link("d", "e"), unix.EPERM, "d")
 	_, err := f.Open("d", os.O_RDWR, 0)
@@ -383,21 +377,21 @@ func removeIsForFiles(t *testing.T, f durable.FS) {
 	write(t, f, "x", "")
 	refused(t, "rename of a file onto a directory", f.Rename("x", "d"), unix.EISDIR, "d")
 	file, err := f.Open("d", os.O_RDONLY, 0)
-	must(t, err)
+	assert.Must(t, err)
 	if info, err := file.Stat(); err != nil || !info.Mode.IsDir() {
 		t.Errorf("got %+v, %v, want a directory", info, err)
 	}
 	_, err = file.Read(make([]byte, 1))
 	refused(t, "read of a directory", err, unix.EISDIR, "d")
-	must(t, file.Close())
+	assert.Must(t, file.Close())
 }
 
 func mkdirHasExactMode(t *testing.T, f durable.FS) {
 	for _, mode := range []fs.FileMode{0o700, 0o755, 0o750, 0o777, 0o777 | fs.ModeSticky, 0o730 | fs.ModeSticky} {
 		name := fmt.Sprintf("d%o", uint32(mode))
-		must(t, f.Mkdir(name, mode))
+		assert.Must(t, f.Mkdir(name, mode))
 		info, err := f.Stat(name)
-		must(t, err)
+		assert.Must(t, err)
 		if got, want := info.Mode, mode|fs.ModeDir; got != want {
 			t.Errorf("got %v, want %v", got, want)
 		}
@@ -409,33 +403,33 @@ func mkdirHasExactMode(t *testing.T, f durable.FS) {
 
 func chmodChangesMode(t *testing.T, f durable.FS) {
 	file, err := f.Open("x", os.O_RDWR|os.O_CREATE, 0o600)
-	must(t, err)
+	assert.Must(t, err)
 	_, err = io.WriteString(file, "abc")
-	must(t, err)
+	assert.Must(t, err)
 	before, err := file.Stat()
-	must(t, err)
-	must(t, file.Chmod(0o700))
+	assert.Must(t, err)
+	assert.Must(t, file.Chmod(0o700))
 	after, err := f.Stat("x")
-	must(t, err)
+	assert.Must(t, err)
 	if after.Mode != 0o700 || after.Size != 3 || !after.ModTime.Equal(before.ModTime) || after.CTime.Before(before.CTime) {
 		t.Errorf("got %+v after %+v", after, before)
 	}
-	must(t, file.Close())
+	assert.Must(t, file.Close())
 }
 
 func readDirTellsAll(t *testing.T, f durable.FS) {
-	must(t, f.Mkdir("d", 0o700))
-	must(t, f.Mkdir("d/sub", 0o700))
+	assert.Must(t, f.Mkdir("d", 0o700))
+	assert.Must(t, f.Mkdir("d/sub", 0o700))
 	for _, name := range []string{"1", "..2", ".x", "a b", "ü"} {
 		write(t, f, "d/"+name, "")
 	}
 	got, err := f.ReadDir("d")
-	must(t, err)
+	assert.Must(t, err)
 	var names []string
 	for _, e := range got {
 		names = append(names, e.Name)
 		info, err := f.Stat("d/" + e.Name)
-		must(t, err)
+		assert.Must(t, err)
 		if e.Ino != info.Ino {
 			t.Errorf("%s: got inode %d, want %d", e.Name, e.Ino, info.Ino)
 		}
@@ -455,14 +449,14 @@ func readDirTellsAll(t *testing.T, f durable.FS) {
 
 func readDirOfMany(t *testing.T, f durable.FS) {
 	const many = 1500
-	must(t, f.Mkdir("d", 0o700))
+	assert.Must(t, f.Mkdir("d", 0o700))
 	for i := range many {
 		file, err := f.Open(fmt.Sprintf("d/%d-a-name-of-some-length", i), os.O_WRONLY|os.O_CREATE, 0o600)
-		must(t, err)
-		must(t, file.Close())
+		assert.Must(t, err)
+		assert.Must(t, file.Close())
 	}
 	list, err := f.ReadDir("d")
-	must(t, err)
+	assert.Must(t, err)
 	seen := map[string]bool{}
 	for _, e := range list {
 		seen[e.Name] = true
@@ -475,43 +469,43 @@ func readDirOfMany(t *testing.T, f durable.FS) {
 func statDescribes(t *testing.T, f durable.FS) {
 	write(t, f, "x", "abc")
 	info, err := f.Stat("x")
-	must(t, err)
+	assert.Must(t, err)
 	if info.Ino == 0 || info.Size != 3 || !info.Mode.IsRegular() || info.UID != uint32(os.Getuid()) || info.Nlink != 1 || info.ModTime.IsZero() || info.CTime.IsZero() {
 		t.Errorf("got %+v", info)
 	}
 	file, err := f.Open("x", os.O_RDONLY, 0)
-	must(t, err)
+	assert.Must(t, err)
 	opened, err := file.Stat()
-	must(t, err)
+	assert.Must(t, err)
 	if opened != info {
 		t.Errorf("open file: got %+v, want %+v", opened, info)
 	}
-	must(t, file.Close())
+	assert.Must(t, file.Close())
 	write(t, f, "y", "")
 	other, err := f.Stat("y")
-	must(t, err)
+	assert.Must(t, err)
 	if other.Ino == info.Ino || other.Dev != info.Dev {
 		t.Errorf("two files: got %+v and %+v", info, other)
 	}
 }
 
 func syncWorks(t *testing.T, f durable.FS) {
-	must(t, f.Mkdir("d", 0o700))
+	assert.Must(t, f.Mkdir("d", 0o700))
 	write(t, f, "d/x", "abc")
 	for _, dir := range []string{"d", "."} {
-		must(t, f.SyncDir(dir))
+		assert.Must(t, f.SyncDir(dir))
 	}
 	refused(t, "SyncDir of a file", f.SyncDir("d/x"), unix.ENOTDIR, "d/x")
 	file, err := f.Open("d/x", os.O_RDONLY, 0)
-	must(t, err)
-	must(t, file.Sync())
-	must(t, file.Close())
+	assert.Must(t, err)
+	assert.Must(t, file.Sync())
+	assert.Must(t, file.Close())
 }
 
 func closedFileErrs(t *testing.T, f durable.FS) {
 	file, err := f.Open("x", os.O_RDWR|os.O_CREATE, 0o600)
-	must(t, err)
-	must(t, file.Close())
+	assert.Must(t, err)
+	assert.Must(t, file.Close())
 	refused(t, "second close", file.Close(), fs.ErrClosed, "x")
 	if _, err := file.Write([]byte("a")); err == nil {
 		t.Error("write to a closed file: got no error")

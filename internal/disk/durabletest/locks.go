@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 )
 
 func open(t *testing.T, f durable.FS, name string) durable.File {
 	t.Helper()
 	file, err := f.Open(name, os.O_RDWR|os.O_CREATE, 0o600)
-	must(t, err)
+	assert.Must(t, err)
 	return file
 }
 
@@ -33,13 +34,13 @@ func flockExcludes(t *testing.T, f durable.FS) {
 	try(t, "free file", a, true)
 	try(t, "again by its holder", a, true)
 	try(t, "by another open file", b, false)
-	must(t, f.RenameNew("x", "y"))
+	assert.Must(t, f.RenameNew("x", "y"))
 	try(t, "after a rename", b, false)
-	must(t, a.Unlock())
+	assert.Must(t, a.Unlock())
 	try(t, "after unlock", b, true)
-	must(t, b.Close())
+	assert.Must(t, b.Close())
 	try(t, "after close", a, true)
-	must(t, a.Close())
+	assert.Must(t, a.Close())
 }
 
 func share(t *testing.T, what string, file durable.File, want bool) {
@@ -58,20 +59,20 @@ func flockIsShared(t *testing.T, f durable.FS) {
 	try(t, "exclusive, shared by two", c, false)
 	try(t, "exclusive by one of the two", a, false)
 	share(t, "after a refusal", a, true)
-	must(t, b.Close())
+	assert.Must(t, b.Close())
 	try(t, "exclusive by the last that shares", a, true)
 	share(t, "held by another", c, false)
 	share(t, "by the holder, who gives up the exclusive one", a, true)
 	share(t, "beside it", c, true)
-	must(t, a.Unlock())
-	must(t, c.Close())
+	assert.Must(t, a.Unlock())
+	assert.Must(t, c.Close())
 	try(t, "after unlock and close", a, true)
-	must(t, a.Close())
+	assert.Must(t, a.Close())
 }
 
 func flockIsWaitedFor(t *testing.T, f durable.FS) {
 	a, b := open(t, f, "x"), open(t, f, "x")
-	must(t, a.WaitLock())
+	assert.Must(t, a.WaitLock())
 	var released atomic.Bool
 	got := make(chan error, 1)
 	go func() {
@@ -82,16 +83,16 @@ func flockIsWaitedFor(t *testing.T, f durable.FS) {
 		got <- err
 	}()
 	released.Store(true)
-	must(t, a.Unlock())
-	must(t, <-got)
+	assert.Must(t, a.Unlock())
+	assert.Must(t, <-got)
 	try(t, "after the other got it", a, false)
-	must(t, a.Close())
-	must(t, b.Close())
+	assert.Must(t, a.Close())
+	assert.Must(t, b.Close())
 }
 
 func lockExcludes(t *testing.T, f durable.FS) {
 	l, err := f.Lock("l", []byte("pid 1\n"))
-	must(t, err)
+	assert.Must(t, err)
 	if got := read(t, f, "l"); got != "pid 1\n" {
 		t.Errorf("got %q, want its content", got)
 	}
@@ -100,24 +101,24 @@ func lockExcludes(t *testing.T, f durable.FS) {
 	if got := read(t, f, "l"); got != "pid 1\n" {
 		t.Errorf("got %q, want the holder's content", got)
 	}
-	must(t, l.Release())
+	assert.Must(t, l.Release())
 	_, err = f.Stat("l")
 	refused(t, "lock file after release", err, fs.ErrNotExist, "l")
 	l, err = f.Lock("l", nil)
-	must(t, err)
+	assert.Must(t, err)
 	// Somebody removed the file by hand: release is still no error.
-	must(t, f.Remove("l"))
-	must(t, l.Release())
+	assert.Must(t, f.Remove("l"))
+	assert.Must(t, l.Release())
 }
 
 func leftLockFileIsTaken(t *testing.T, f durable.FS) {
 	write(t, f, "l", "a process that died, with a long line\n")
 	l, err := f.Lock("l", []byte("pid 2\n"))
-	must(t, err)
+	assert.Must(t, err)
 	if got := read(t, f, "l"); got != "pid 2\n" {
 		t.Errorf("got %q, want the new content alone", got)
 	}
-	must(t, l.Release())
+	assert.Must(t, l.Release())
 }
 
 // Many take and release one lock; between open and flock the file may have been

@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/durabletest"
+	"zmailer/internal/run/assert"
 )
 
 // K1: without rules it is the FS below.
@@ -57,12 +58,8 @@ func TestEveryOperationCanFail(t *testing.T) {
 		for _, step := range list {
 			f := New(cutfs.New())
 			file, err := f.Open("x", os.O_RDWR|os.O_CREATE, 0o600)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := file.Close(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
+			assert.Must(t, file.Close())
 			rule := f.Fail(op, "x", unix.EIO, 1)
 			err = step(f)
 			perr, lerr := (*fs.PathError)(nil), (*os.LinkError)(nil)
@@ -107,10 +104,7 @@ func TestAnotherProcessMayComeBetween(t *testing.T) {
 	other := disk.Process()
 	f := New(disk)
 	f.On(Rename, "a", 1, func(string) error { return other.Rename("a", "stolen") })
-	file, err := f.Open("a", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := assert.Get(f.Open("a", os.O_RDWR|os.O_CREATE, 0o600))(t)
 	if err := f.RenameNew("a", "b"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want ErrNotExist", err)
 	}

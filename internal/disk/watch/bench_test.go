@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 // What a watched directory costs all threads of the process for each message that
@@ -18,9 +20,7 @@ func BenchmarkMessageThroughDirectory(b *testing.B) {
 			top := b.TempDir()
 			from, dir := filepath.Join(top, "from"), filepath.Join(top, "to")
 			for _, d := range []string{from, dir} {
-				if err := os.Mkdir(d, 0o700); err != nil {
-					b.Fatal(err)
-				}
+				assert.Must(b, os.Mkdir(d, 0o700))
 			}
 			if watched {
 				log, _ := newLog()
@@ -38,9 +38,7 @@ func BenchmarkMessageThroughDirectory(b *testing.B) {
 			before := processorTime(b)
 			b.ResetTimer()
 			for i := range b.N {
-				if err := passThrough(from, dir, strconv.Itoa(i)); err != nil {
-					b.Fatal(err)
-				}
+				assert.Must(b, passThrough(from, dir, strconv.Itoa(i)))
 			}
 			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
 		})
@@ -69,8 +67,6 @@ func passThrough(from, dir, name string) error {
 func processorTime(b *testing.B) int64 {
 	b.Helper()
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return u.Utime.Nano() + u.Stime.Nano()
 }

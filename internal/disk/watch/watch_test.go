@@ -18,6 +18,8 @@ import (
 	"zmailer/internal/run/logtest"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 // deadline is when a test gives up waiting.
@@ -46,9 +48,7 @@ func take(t *testing.T, w *Watcher) Hint {
 
 func create(t *testing.T, path string) {
 	t.Helper()
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, nil, 0o600))
 }
 
 func TestFirstHintMeansLookAtEverything(t *testing.T) {
@@ -64,27 +64,19 @@ func TestNamesThatAppearAreHinted(t *testing.T) {
 	log, _ := newLog()
 	w := New(t.Context(), []string{dir + "/"}, never, digits, log)
 	take(t, w)
-	if err := w.Add(other); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Add(other))
 	create(t, filepath.Join(dir, "..7"))
 	create(t, filepath.Join(dir, "1"))
 	if got, want := take(t, w), (Hint{Dir: dir, Name: "1"}); got != want {
 		t.Errorf("created: got %v, want %v", got, want)
 	}
-	if err := os.Rename(filepath.Join(dir, "..7"), filepath.Join(other, "7")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(filepath.Join(dir, "..7"), filepath.Join(other, "7")))
 	if got, want := take(t, w), (Hint{Dir: other, Name: "7"}); got != want {
 		t.Errorf("renamed: got %v, want %v", got, want)
 	}
 	// Writing, chmod and removal are no hints: the next one is for a new name.
-	if err := os.WriteFile(filepath.Join(dir, "1"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(dir, "1")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "1"), []byte("x"), 0o600))
+	assert.Must(t, os.Remove(filepath.Join(dir, "1")))
 	create(t, filepath.Join(dir, "2"))
 	if got, want := take(t, w), (Hint{Dir: dir, Name: "2"}); got != want {
 		t.Errorf("got %v, want %v", got, want)
@@ -129,9 +121,7 @@ func TestDirectoryMadeAgainIsWatchedAgain(t *testing.T) {
 	log, _ := newLog()
 	w := New(t.Context(), []string{dir}, 10*time.Millisecond, digits, log)
 	for round := range 3 {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Mkdir(dir, 0o700))
 		// Two empty hints: the second period began after the directory was there.
 		take(t, w)
 		for h := take(t, w); h != (Hint{}); h = take(t, w) {
@@ -139,9 +129,7 @@ func TestDirectoryMadeAgainIsWatchedAgain(t *testing.T) {
 		create(t, filepath.Join(dir, fmt.Sprint(round)))
 		for take(t, w) != (Hint{Dir: dir, Name: fmt.Sprint(round)}) {
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.RemoveAll(dir))
 	}
 }
 
@@ -149,9 +137,7 @@ func TestDirectoryMadeAgainIsWatchedAgain(t *testing.T) {
 // there: a rename of the directory or of one above it, a mount and its end.
 func TestDirectoryThatIsReplacedIsWatchedAgain(t *testing.T) {
 	rename := func(t *testing.T, moved, dir string) {
-		if err := errors.Join(os.Rename(moved, moved+".old"), os.MkdirAll(dir, 0o700)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, errors.Join(os.Rename(moved, moved+".old"), os.MkdirAll(dir, 0o700)))
 	}
 	for name, replace := range map[string]func(t *testing.T, dir string){
 		"renamed":        func(t *testing.T, dir string) { rename(t, dir, dir) },
@@ -161,9 +147,7 @@ func TestDirectoryThatIsReplacedIsWatchedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "postoffice", "router")
-			if err := os.MkdirAll(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.MkdirAll(dir, 0o700))
 			if replace == nil {
 				unmount := mount(t, dir)
 				replace = func(*testing.T, string) { unmount() }
@@ -231,10 +215,8 @@ func TestRealOverflowMeansLookAtEverything(t *testing.T) {
 	create(t, filepath.Join(dir, "x"))
 	// Each rename is two events; the notifier itself holds some of them.
 	for range limit/4 + 2*waiting {
-		if err := errors.Join(os.Rename(filepath.Join(dir, "x"), filepath.Join(dir, "y")),
-			os.Rename(filepath.Join(dir, "y"), filepath.Join(dir, "x"))); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, errors.Join(os.Rename(filepath.Join(dir, "x"), filepath.Join(dir, "y")),
+			os.Rename(filepath.Join(dir, "y"), filepath.Join(dir, "x"))))
 	}
 	create(t, filepath.Join(dir, "last"))
 	close(goOn)
@@ -242,9 +224,7 @@ func TestRealOverflowMeansLookAtEverything(t *testing.T) {
 		t.Errorf("got %v, want an empty hint: the kernel dropped the name", got)
 	}
 	// Hints go on afterwards.
-	if err := os.Remove(filepath.Join(dir, "last")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(dir, "last")))
 	create(t, filepath.Join(dir, "last"))
 	for take(t, w) != (Hint{Dir: dir, Name: "last"}) {
 	}
@@ -354,10 +334,7 @@ func TestTroubleOfTheNotifierMeansLookAtEverything(t *testing.T) {
 // What is in the directory already wakes no one.
 func TestOnlyNewNamesWakeTheReader(t *testing.T) {
 	dir := t.TempDir()
-	file, err := os.Create(filepath.Join(dir, "1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := assert.Get(os.Create(filepath.Join(dir, "1")))(t)
 	defer file.Close()
 	log, _ := newLog()
 	reads := 0
@@ -379,9 +356,7 @@ func TestOnlyNewNamesWakeTheReader(t *testing.T) {
 		t.Fatalf("got %v, want an empty hint", got)
 	}
 	_, werr := file.Write([]byte("x"))
-	if err := errors.Join(werr, file.Chmod(0o700), os.Rename(file.Name(), filepath.Join(t.TempDir(), "1"))); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(werr, file.Chmod(0o700), os.Rename(file.Name(), filepath.Join(t.TempDir(), "1"))))
 	if got := w.Await(time.Now().Add(time.Millisecond)); len(got) != 0 || reads != 0 {
 		t.Errorf("got %v and %d reads, want none", got, reads)
 	}

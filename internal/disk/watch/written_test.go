@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestWhatIsWrittenIsTold(t *testing.T) {
@@ -18,17 +20,12 @@ func TestWhatIsWrittenIsTold(t *testing.T) {
 			t.Fatalf("%s: nothing is told", what)
 		}
 	}
-	f, err := os.Create(filepath.Join(dir, "journal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(os.Create(filepath.Join(dir, "journal")))(t)
 	defer f.Close()
 	told("a new file")
 	// What is told late is of before; a line is told after it in any case.
 	for range 3 {
-		if _, err := f.WriteString("line\n"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(f.WriteString("line\n"))(t)
 		told("a line")
 	}
 	select {

@@ -1,12 +1,13 @@
 // Package assert has the comparisons that tests repeat:
 //
 //	assert.Must(t, os.Mkdir(dir, 0o700))
+//	owner := assert.Get(office.Owners.Take("router"))(t)
 //	assert.Equal(t, len(list), 2, "messages")
 //
 // Only tests import it. Nothing of it survives a test.
 //
 // Diagnostics: a failed comparison is reported at the line of its caller and the test goes
-// on; Must ends it.
+// on; Must and Get end it.
 package assert
 
 import (
@@ -16,11 +17,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Must ends the test if there is an error. Not for other goroutines than the test's.
-func Must(t testing.TB, err error) {
+// Must ends the test at the first of the errors that is not nil. Not for other goroutines than
+// the test's.
+func Must(t testing.TB, errs ...error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Get returns a function that returns the value, or ends the test with the error.
+func Get[T any](value T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		Must(t, err)
+		return value
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/run/assert"
 )
 
 // runCLI runs a program with our flags and gives what it loaded.
@@ -37,9 +39,7 @@ func clearEnv(t *testing.T) {
 func TestFlagsOverrideEnvironmentOverridesFile(t *testing.T) {
 	clearEnv(t)
 	conf := filepath.Join(t.TempDir(), "zmailer.conf")
-	if err := os.WriteFile(conf, []byte("POSTOFFICE=/file\nLOCALUSERS=${POSTOFFICE}/users\nLOG=json\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(conf, []byte("POSTOFFICE=/file\nLOCALUSERS=${POSTOFFICE}/users\nLOG=json\n"), 0o600))
 	c, code, out := runCLI(t, "--config", conf)
 	if code != 0 || c.PostOffice() != "/file" || c.String("LOG", "") != "json" || c.Path("routes") != filepath.Join(filepath.Dir(conf), "routes") {
 		t.Errorf("file: got %d %+v %s", code, c, out)
@@ -59,9 +59,7 @@ func TestFlagsOverrideEnvironmentOverridesFile(t *testing.T) {
 func TestRelativePathsBecomeAbsolute(t *testing.T) {
 	clearEnv(t)
 	t.Chdir(t.TempDir())
-	if err := WriteDefaults("etc"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, WriteDefaults("etc"))
 	c, code, out := runCLI(t, "--config", "etc/zmailer.conf", "--postoffice", "po")
 	if code != 0 || !filepath.IsAbs(c.File) || !filepath.IsAbs(c.PostOffice()) {
 		t.Errorf("got %d %+v %s", code, c, out)

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // loadText loads a zmailer.conf with this text.
 func loadText(t testing.TB, text string) (*Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "zmailer.conf")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return Load(path)
 }
 
@@ -40,10 +40,7 @@ func TestValuesAreReadAsWritten(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, err := loadText(t, "# file\n\nHOSTNAME=mx\n"+tt.line+"\n")
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := assert.Get(loadText(t, "# file\n\nHOSTNAME=mx\n"+tt.line+"\n"))(t)
 			if got := c.String("POSTMASTER", "default"); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
@@ -105,10 +102,7 @@ func TestUnreadableFileIsNamedOnce(t *testing.T) {
 }
 
 func TestTypedValueNamesItsLine(t *testing.T) {
-	c, err := loadText(t, "\nTRUSTED=maybe\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Get(loadText(t, "\nTRUSTED=maybe\n"))(t)
 	_, intErr := c.Int("TRUSTED", 1)
 	_, boolErr := c.Bool("TRUSTED", true)
 	_, durationErr := c.Duration("TRUSTED", 1)
@@ -158,10 +152,7 @@ func TestSizes(t *testing.T) {
 }
 
 func TestListsSplitAtCommasAndBlanks(t *testing.T) {
-	c, err := loadText(t, `TRUSTED=" a, b,,c  d "`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Get(loadText(t, `TRUSTED=" a, b,,c  d "`))(t)
 	if got := strings.Join(c.List("TRUSTED"), "|"); got != "a|b|c|d" {
 		t.Errorf("got %q", got)
 	}
@@ -199,13 +190,8 @@ func FuzzLoad(f *testing.F) {
 // A name of an earlier version is reported and ignored, whatever it was set to.
 func TestRetiredSettingIsIgnored(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "zmailer.conf")
-	if err := os.WriteFile(path, []byte("SMTPWINDOW=no number\nSMTPPORT=26\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	c, err := Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("SMTPWINDOW=no number\nSMTPPORT=26\n"), 0o644))
+	c := assert.Get(Load(path))(t)
 	if got := c.Retired(); len(got) != 1 || got[0].Line != 1 || !strings.HasPrefix(got[0].Reason, "SMTPWINDOW ") {
 		t.Errorf("got %v", got)
 	}

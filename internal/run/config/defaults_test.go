@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestDefaultFileNamesEveryVariableWithItsDefault(t *testing.T) {
@@ -37,10 +39,7 @@ func TestDefaultFileNamesEveryVariableWithItsDefault(t *testing.T) {
 }
 
 func TestProgramsRunWithoutConfiguration(t *testing.T) {
-	c, err := Load("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Get(Load(""))(t)
 	if got := c.Path("routes"); got != "" {
 		t.Errorf("path: got %q, want none", got)
 	}
@@ -62,13 +61,8 @@ func TestProgramsRunWithoutConfiguration(t *testing.T) {
 }
 
 func TestFileBesideConfigurationComesFirst(t *testing.T) {
-	c, err := loadText(t, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(c.Path("routes"), []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Get(loadText(t, ""))(t)
+	assert.Must(t, os.WriteFile(c.Path("routes"), []byte("mine"), 0o600))
 	content, from, err := c.Read("routes")
 	if string(content) != "mine" || from != c.Path("routes") || err != nil {
 		t.Errorf("got %q from %q, %v", content, from, err)
@@ -76,9 +70,7 @@ func TestFileBesideConfigurationComesFirst(t *testing.T) {
 	if _, from, err := c.Read("aliases"); from != "built-in aliases" || err != nil {
 		t.Errorf("missing file: got %q, %v", from, err)
 	}
-	if err := os.Mkdir(c.Path("localnames"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(c.Path("localnames"), 0o700))
 	if _, _, err := c.Read("localnames"); Exit(err) != ExitConfig || !strings.HasPrefix(err.Error(), c.Path("localnames")) {
 		t.Errorf("unreadable file: got %v", err)
 	}
@@ -86,25 +78,16 @@ func TestFileBesideConfigurationComesFirst(t *testing.T) {
 
 func TestWriteDefaultsNeverOverwrites(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etc", "zmailer")
-	if err := WriteDefaults(dir, "POSTOFFICE=/srv/mail queue", "HASHLEVELS=1"); err != nil {
-		t.Fatal(err)
-	}
-	c, err := Load(filepath.Join(dir, "zmailer.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, WriteDefaults(dir, "POSTOFFICE=/srv/mail queue", "HASHLEVELS=1"))
+	c := assert.Get(Load(filepath.Join(dir, "zmailer.conf")))(t)
 	if got := c.PostOffice(); got != "/srv/mail queue" {
 		t.Errorf("postoffice: got %q", got)
 	}
 	if got, err := c.Int("HASHLEVELS", 0); got != 1 || err != nil {
 		t.Errorf("hash levels: got %d, %v", got, err)
 	}
-	if err := os.WriteFile(c.Path("routes"), []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteDefaults(dir, "POSTOFFICE=/elsewhere"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(c.Path("routes"), []byte("mine"), 0o600))
+	assert.Must(t, WriteDefaults(dir, "POSTOFFICE=/elsewhere"))
 	if got, err := os.ReadFile(c.Path("routes")); string(got) != "mine" || err != nil {
 		t.Errorf("routes: got %q, %v", got, err)
 	}

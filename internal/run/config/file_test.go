@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // parseWord takes any text but "bad".
@@ -24,22 +26,13 @@ func TestFileIsReadAgainWhenItHasChanged(t *testing.T) {
 	var changed time.Time
 	write := func(text string, mode os.FileMode) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(path, []byte(text), mode))
+		assert.Must(t, os.Chmod(path, mode))
 		changed = now.Add(time.Minute)
-		if err := os.Chtimes(path, changed, changed); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chtimes(path, changed, changed))
 		now = changed.Add(time.Minute)
 	}
-	f, err := OpenFile(path, parseWord, FileOptions{Secret: true, Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(OpenFile(path, parseWord, FileOptions{Secret: true, Now: func() time.Time { return now }}))(t)
 	check := func(step, want string) {
 		t.Helper()
 		if got := f.Current(); got != want {
@@ -55,9 +48,7 @@ func TestFileIsReadAgainWhenItHasChanged(t *testing.T) {
 	check("readable for everybody", "one")
 	write("two", 0o640)
 	check("mended", "two")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(path))
 	now = now.Add(time.Minute)
 	check("gone, first look", "two")
 	now = now.Add(time.Minute)
@@ -72,9 +63,7 @@ func TestFileIsReadAgainWhenItHasChanged(t *testing.T) {
 func TestFileThatCannotBeUsedIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad")
-	if err := os.WriteFile(bad, []byte("bad"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(bad, []byte("bad"), 0o600))
 	for name, path := range map[string]string{"missing": filepath.Join(dir, "none"), "a directory": dir, "broken": bad} {
 		_, err := OpenFile(path, parseWord, FileOptions{Required: true})
 		if cerr := (*Error)(nil); !errors.As(err, &cerr) || cerr.File != path {

@@ -4,15 +4,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestInstalledProgramsReadTheMachinesConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	machine, own := filepath.Join(dir, "machine.conf"), filepath.Join(dir, "own.conf")
 	for file, text := range map[string]string{machine: "POSTOFFICE=/machine\n", own: "POSTOFFICE=/own\n"} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	for _, name := range []string{"ZCONFIG", "POSTOFFICE"} {
 		t.Setenv(name, "") // restores it at the end

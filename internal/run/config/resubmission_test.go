@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // Dur5: the waits between attempts double from the first to the longest, by the message's
@@ -56,9 +58,7 @@ func TestDur5ResubmitIsRead(t *testing.T) {
 		"RESUBMITEXPIRY=never":                   nil,
 	} {
 		file := filepath.Join(t.TempDir(), "zmailer.conf")
-		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(file, []byte(text+"\n"), 0o600))
 		var got Resubmission
 		c, err := Load(file)
 		if err == nil {

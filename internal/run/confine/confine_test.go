@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -12,13 +13,8 @@ import (
 // remove it, is one to remove all.
 func TestWhatWritesNothingMakesNoSocket(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "zmailer.conf")
-	if err := os.WriteFile(file, []byte("POSTOFFICE="+t.TempDir()+"\nMETRICS=unix\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(file, []byte("POSTOFFICE="+t.TempDir()+"\nMETRICS=unix\n"), 0o600))
+	c := assert.Get(config.Load(file))(t)
 	for program, want := range map[string]bool{"router": true, "scheduler": true, "reader": false} {
 		if got := PlanFor(program, c).Socket; got != want {
 			t.Errorf("%s: got %v", program, got)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/helper/helpertest"
 )
 
@@ -17,18 +18,14 @@ import (
 func TestMessagesComeWithTheirFiles(t *testing.T) {
 	ours, theirs := helpertest.Pair(t)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer r.Close()
 	for _, text := range []string{`{"n":7}`, `{"n":`} {
 		if _, _, err := theirs.WriteMsgUnix([]byte(text), unix.UnixRights(int(w.Fd())), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(w.Close(), theirs.Close()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(w.Close(), theirs.Close()))
 	var got struct{ N int }
 	files, err := Receive(ours, 100, &got)
 	if err != nil || got.N != 7 || len(files) != 1 {

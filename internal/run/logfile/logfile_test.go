@@ -8,26 +8,22 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 func lost(lines int) []byte { return fmt.Appendf(nil, "lost %d\n", lines) }
 
 func text(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := assert.Get(os.ReadFile(name))(t)
 	return string(b)
 }
 
 // M42: a rotation while many write loses no line and parts none: each is whole in one file.
 func TestReopenLosesAndPartsNoLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	l, err := Open(path, false, lost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(Open(path, false, lost))(t)
 	const writers, each, rotations = 4, 3000, 20
 	var wg sync.WaitGroup
 	for w := range writers {
@@ -40,17 +36,11 @@ func TestReopenLosesAndPartsNoLine(t *testing.T) {
 		})
 	}
 	for n := range rotations {
-		if err := os.Rename(path, fmt.Sprintf("%s.%d", path, n)); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Reopen(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Rename(path, fmt.Sprintf("%s.%d", path, n)))
+		assert.Must(t, l.Reopen())
 	}
 	wg.Wait()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, l.Close())
 	got := 0
 	names, err := filepath.Glob(path + "*")
 	if err != nil || len(names) != rotations+1 {
@@ -73,17 +63,10 @@ func TestReopenLosesAndPartsNoLine(t *testing.T) {
 func TestFullDiskLosesLinesAndTellsHowMany(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
-	if err := os.Symlink("/dev/full", path); err != nil {
-		t.Fatal(err)
-	}
-	l, err := Open(path, false, lost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Symlink("/dev/full", path))
+	l := assert.Get(Open(path, false, lost))(t)
 	for n := range 1000 { // more than a pipe holds
-		if _, err := fmt.Fprintf(l.In(), "%d %s\n", n, strings.Repeat("x", 500)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(fmt.Fprintf(l.In(), "%d %s\n", n, strings.Repeat("x", 500)))(t)
 	}
 	deadline := time.After(20 * time.Second)
 	for dropped := 0; dropped < 1000; {
@@ -96,16 +79,10 @@ func TestFullDiskLosesLinesAndTellsHowMany(t *testing.T) {
 			l.mu.Unlock()
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Reopen(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(path))
+	assert.Must(t, l.Reopen())
 	fmt.Fprintln(l.In(), "again")
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, l.Close())
 	if got := text(t, path); got != "lost 1000\nagain\n" {
 		t.Errorf("got %q", got)
 	}
@@ -115,24 +92,15 @@ func TestFullDiskLosesLinesAndTellsHowMany(t *testing.T) {
 func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
-	l, err := Open(path, false, lost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(Open(path, false, lost))(t)
 	old := path + ".1"
-	if err := os.Rename(path, old); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(path, old))
+	assert.Must(t, os.Mkdir(path, 0o700))
 	if err := l.Reopen(); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("got %v, want an error with the name", err)
 	}
 	fmt.Fprint(l.In(), "still here\nwithout an end")
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, l.Close())
 	if got := text(t, old); got != "still here\nwithout an end" {
 		t.Errorf("got %q", got)
 	}
@@ -145,19 +113,11 @@ func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 func TestOpenAppends(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	for range 2 {
-		l, err := Open(path, false, lost)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := assert.Get(Open(path, false, lost))(t)
 		fmt.Fprintln(l.In(), "a line")
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, l.Close())
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := assert.Get(os.Stat(path))(t)
 	if got := text(t, path); got != "a line\na line\n" || info.Mode().Perm()&0o007 != 0 {
 		t.Errorf("got %q, %v", got, info.Mode())
 	}
@@ -166,20 +126,13 @@ func TestOpenAppends(t *testing.T) {
 // A disk that fills up takes a part of a line: the next begins on a line of its own.
 func TestLineBehindATornOneStandsAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	f, err := OpenFile(path, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteString("one\ntw"); err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(OpenFile(path, false))(t)
+	assert.Get(f.WriteString("one\ntw"))(t)
 	l := &File{path: path, lost: lost, f: f, torn: true, dropped: 2}
 	l.write([]byte("three\n"))
 	l.write([]byte("four\n"))
 	if got := text(t, path); got != "one\ntw\nlost 2\nthree\nfour\n" {
 		t.Errorf("got %q", got)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, f.Close())
 }

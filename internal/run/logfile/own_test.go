@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 // Sec1: in a directory of another user's, root's log is written to no file that the user has
@@ -15,33 +17,18 @@ import (
 func TestSec1LinkedLogIsNotWritten(t *testing.T) {
 	dir := t.TempDir()
 	path, victim := filepath.Join(dir, "log"), filepath.Join(dir, "victim")
-	if err := os.WriteFile(victim, []byte("mine\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(victim, []byte("mine\n"), 0o644))
 	plant := func() {
 		t.Helper()
-		if err := os.Link(victim, path); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Link(victim, path))
 	}
 	plant()
-	l, err := Open(path, true, func(int) []byte { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(Open(path, true, func(int) []byte { return nil }))(t)
+	assert.Must(t, os.Remove(path))
 	plant()
-	if err := l.Reopen(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.In().WriteString("a line\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, l.Reopen())
+	assert.Get(l.In().WriteString("a line\n"))(t)
+	assert.Must(t, l.Close())
 	for name, want := range map[string]string{victim: "mine\n", path: "a line\n", path + Linked: "mine\n"} {
 		if b, err := os.ReadFile(name); err != nil || string(b) != want {
 			t.Errorf("%s: got %q, %v, want %q", filepath.Base(name), b, err, want)
@@ -58,9 +45,7 @@ func TestLogIsARegularFile(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "log")
-			if err := plant(path); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, plant(path))
 			done := make(chan error, 1)
 			go func() {
 				f, err := OpenFile(path, true)

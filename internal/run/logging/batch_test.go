@@ -10,19 +10,18 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 // piped is a logger that writes into a pipe.
 func piped(t *testing.T) (log *slog.Logger, read *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { r.Close(); w.Close() })
-	if log, err = New(w, "text", "debug", "p"); err != nil {
-		t.Fatal(err)
-	}
+	log, err = New(w, "text", "debug", "p")
+	assert.Must(t, err)
 	return log, r
 }
 
@@ -42,9 +41,7 @@ func TestLinesComeWithoutFlush(t *testing.T) {
 func available(t *testing.T, r *os.File) string {
 	t.Helper()
 	b := make([]byte, 1<<16)
-	if err := unix.SetNonblock(int(r.Fd()), true); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, unix.SetNonblock(int(r.Fd()), true))
 	n, err := unix.Read(int(r.Fd()), b)
 	if err != nil && err != unix.EAGAIN {
 		t.Fatal(err)

@@ -5,16 +5,15 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // BenchmarkLine writes the scheduler's line of a delivery.
 func BenchmarkLine(b *testing.B) {
 	for _, format := range []string{"text", "json"} {
 		b.Run(format, func(b *testing.B) {
-			log, err := New(io.Discard, format, "info", "scheduler")
-			if err != nil {
-				b.Fatal(err)
-			}
+			log := assert.Get(New(io.Discard, format, "info", "scheduler"))(b)
 			b.ReportAllocs()
 			for range b.N {
 				log.LogAttrs(b.Context(), slog.LevelInfo, "delivered", slog.String("id", "S9978195A28Cb3lTyDjf"), slog.String("name", "9978195-19115"),

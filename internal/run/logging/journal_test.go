@@ -7,40 +7,30 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // journalled is what New writes into a file that JOURNAL_STREAM names, or another.
 func journalled(t *testing.T, format string, named bool) []string {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "stream"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Get(os.Create(filepath.Join(t.TempDir(), "stream")))(t)
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := assert.Get(f.Stat())(t)
 	st := info.Sys().(*syscall.Stat_t)
 	ino := st.Ino
 	if !named {
 		ino++
 	}
 	t.Setenv(JournalVariable, fmt.Sprintf("%d:%d", st.Dev, ino))
-	log, err := New(f, format, "debug", "p")
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := assert.Get(New(f, format, "debug", "p"))(t)
 	log = log.With("level", "ERROR")
 	log.Debug("d")
 	log.Info("i", "reply", `x "level":"ERROR" level=ERROR`)
 	log.Warn("w")
 	log.Error("e")
 	Flush(log)
-	b, err := os.ReadFile(f.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := assert.Get(os.ReadFile(f.Name()))(t)
 	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
 }
 

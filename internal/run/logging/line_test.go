@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // What is written in any of the forms is read back as it was.
@@ -22,10 +24,7 @@ func TestLinesAreReadBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			format, _, _ := strings.Cut(name, " ")
 			var out bytes.Buffer
-			log, err := New(&out, format, "info", "scheduler")
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := assert.Get(New(&out, format, "info", "scheduler"))(t)
 			write(log)
 			got, ok := ParseLine([]byte(prefix + out.String()))
 			if !ok {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestFormatsShowEventProgramAndKeys(t *testing.T) {
@@ -18,10 +20,7 @@ func TestFormatsShowEventProgramAndKeys(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			log, err := New(&out, tt.format, "info", "router")
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := assert.Get(New(&out, tt.format, "info", "router"))(t)
 			log.Info("accepted", "id", "7")
 			if got := out.String(); !strings.Contains(got, tt.want) {
 				t.Errorf("got %q, want %q in it", got, tt.want)
@@ -32,15 +31,10 @@ func TestFormatsShowEventProgramAndKeys(t *testing.T) {
 
 func TestJSONLinesCanBeRead(t *testing.T) {
 	var out bytes.Buffer
-	log, err := New(&out, "json", "debug", "scheduler")
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := assert.Get(New(&out, "json", "debug", "scheduler"))(t)
 	log.Debug("queued", "id", "x", "rcpt", "a\nb")
 	var got map[string]any
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, json.Unmarshal(out.Bytes(), &got))
 	if got["msg"] != "queued" || got["program"] != "scheduler" || got["rcpt"] != "a\nb" {
 		t.Errorf("got %v", got)
 	}
@@ -50,10 +44,7 @@ func TestLevelHidesWhatIsBelow(t *testing.T) {
 	for _, level := range []string{"debug", "info", "warn", "error"} {
 		t.Run(level, func(t *testing.T) {
 			var out bytes.Buffer
-			log, err := New(&out, "text", level, "p")
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := assert.Get(New(&out, "text", level, "p"))(t)
 			log.Debug("debug")
 			log.Info("info")
 			log.Warn("warn")

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestHalfOfTheProcessorsIsTaken(t *testing.T) {
@@ -33,16 +35,12 @@ func TestWhatWasStartedMayWakeLate(t *testing.T) {
 		t.Skip("reading another process's slack needs root")
 	}
 	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer in.Close()
 	// It tells the slack of a process that it starts.
 	cmd := exec.Command("sh", "-c", "cat /proc/self/timerslack_ns; true")
 	cmd.Stdout = out
-	if err := Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Start(cmd))
 	out.Close()
 	text := make([]byte, 64)
 	n, err := in.Read(text)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // serve serves a Set on a loopback port and gives its address.
@@ -42,14 +44,8 @@ func TestAnswersToHTTP(t *testing.T) {
 		"a form":          {"POST", "/metrics", 405},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://"+addr+tt.path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := assert.Get(http.NewRequestWithContext(t.Context(), tt.method, "http://"+addr+tt.path, nil))(t)
+			resp := assert.Get(client.Do(req))(t)
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
 			if err != nil || resp.StatusCode != tt.want {
@@ -81,14 +77,9 @@ func TestWhatIsNoHTTPIsToldSoAndEnded(t *testing.T) {
 		"a later protocol": "PRI * HTTP/2.0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := net.Dial("tcp", addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := assert.Get(net.Dial("tcp", addr))(t)
 			defer c.Close()
-			if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 			_, _ = io.WriteString(c, text) // it may be closed before all is there
 			_ = c.(*net.TCPConn).CloseWrite()
 			answer, _ := io.ReadAll(c)
@@ -107,10 +98,7 @@ func TestSilentReadersAreCutAtTheEnd(t *testing.T) {
 	stop := s.Serve("", nil, slog.New(slog.NewTextHandler(&text, nil)))
 	_, addr, _ := strings.Cut(strings.TrimSpace(text.String()), "address=")
 	for range 2 * readers {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := assert.Get(net.Dial("tcp", addr))(t)
 		defer c.Close()
 	}
 	done := make(chan struct{})
@@ -138,10 +126,7 @@ func TestSocketHasAnOwnerAndGoesAtTheEnd(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}}
-	resp, err := client.Get("http://router/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := assert.Get(client.Get("http://router/metrics"))(t)
 	resp.Body.Close()
 	if resp.StatusCode != 200 || asked != 0o660 {
 		t.Errorf("%s, mode %o", resp.Status, asked)
@@ -153,10 +138,7 @@ func TestSocketHasAnOwnerAndGoesAtTheEnd(t *testing.T) {
 }
 
 func TestWhatCannotBeServedIsSaidOnce(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	var text bytes.Buffer
 	New("router", l.Addr().String()).Serve("", nil, slog.New(slog.NewTextHandler(&text, nil)))()

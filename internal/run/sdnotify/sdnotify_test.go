@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // deadline is when a test gives up.
@@ -17,10 +19,7 @@ const deadline = 10 * time.Second
 func systemd(t *testing.T, watchdog string) *net.UnixConn {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
-	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Get(net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path}))(t)
 	t.Cleanup(func() { c.Close() })
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", watchdog)
@@ -31,9 +30,7 @@ func systemd(t *testing.T, watchdog string) *net.UnixConn {
 // told is the next thing that the manager hears.
 func told(t *testing.T, c *net.UnixConn, within time.Duration) (string, bool) {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.SetReadDeadline(time.Now().Add(within)))
 	b := make([]byte, 4096)
 	n, err := c.Read(b)
 	return string(b[:n]), err == nil

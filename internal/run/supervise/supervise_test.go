@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 func await[T any](t *testing.T, what string, done <-chan T) (got T) {
@@ -130,9 +132,7 @@ func TestSec9StatesAreReturnedWhileAProgramEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	if err := p.awaitReady(ctx, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.awaitReady(ctx, 0))
 	first, _, _ := p.now()
 	stopped := make(chan struct{})
 	go func() {
@@ -173,15 +173,10 @@ func TestProgramReportsThatItIsReady(t *testing.T) {
 	if !ok {
 		t.Fatalf("got %q", s.Env)
 	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: "@" + name, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := assert.Get(net.DialUnix("unixgram", nil, &net.UnixAddr{Name: "@" + name, Net: "unixgram"}))(t)
 	defer conn.Close()
 	for _, text := range []string{"WATCHDOG=1", "NOTREADY=1", "STATUS=all is well\nREADY=1"} {
-		if _, err := conn.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(conn.Write([]byte(text)))(t)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

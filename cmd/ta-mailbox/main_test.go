@@ -14,8 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -34,9 +33,7 @@ func TestMain(m *testing.M) {
 func self(t *testing.T) string {
 	t.Helper()
 	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return path
 }
 
@@ -64,9 +61,7 @@ func newSpool(t *testing.T, template string) *spool {
 
 func (s *spool) must(err error) {
 	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, err)
 }
 
 const (
@@ -192,13 +187,9 @@ func TestExitCodesAndWhatTheySay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conf, err := os.ReadFile(good.conf)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			file := filepath.Join(t.TempDir(), "zmailer.conf")
-			if err := os.WriteFile(file, append(conf, c.conf...), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.WriteFile(file, append(conf, c.conf...), 0o644))
 			cmd := exec.Command(self(t), c.args...)
 			cmd.Dir = c.dir
 			if c.dir == "" {
@@ -208,12 +199,8 @@ func TestExitCodesAndWhatTheySay(t *testing.T) {
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			out, _ := cmd.Output()
-			if got := cmd.ProcessState.ExitCode(); got != c.code {
-				t.Errorf("exit code: got %d, want %d", got, c.code)
-			}
-			if !strings.Contains(stderr.String(), c.says) {
-				t.Errorf("standard error: got %q, want %q in it", stderr.String(), c.says)
-			}
+			assert.Equal(t, cmd.ProcessState.ExitCode(), c.code, "exit code")
+			assert.Contains(t, stderr.String(), c.says, "standard error")
 			if want := map[bool]string{true: "#hungry\n"}[c.code == 0]; string(out) != want {
 				t.Errorf("standard output: got %q, want %q", out, want)
 			}
@@ -226,9 +213,7 @@ func TestSignalEndsItInOrder(t *testing.T) { // A17
 		s := newSpool(t, "$MAIL/%u/")
 		p := s.start("--slots", "3", "local")
 		for _, want := range []string{"#slots 3", "#hungry", "#hungry", "#hungry"} {
-			if got := p.hear(); got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
+			assert.Equal(t, p.hear(), want)
 		}
 		s.must(p.cmd.Process.Signal(sig))
 		if err := p.cmd.Wait(); err != nil {
@@ -266,9 +251,7 @@ func TestTwoProcessesShareOneMbox(t *testing.T) {
 				done++
 			}
 		}
-		if got := p.end(); got != 0 {
-			t.Errorf("exit code: got %d, want 0; standard error:\n%s", got, p.stderr.String())
-		}
+		assert.Equal(t, p.end(), 0, "exit code; standard error: %s", p.stderr.String())
 	}
 	b, err := os.ReadFile(filepath.Join(s.mail, "jim"))
 	s.must(err)
@@ -281,9 +264,7 @@ func TestTwoProcessesShareOneMbox(t *testing.T) {
 	for n := range 2 * each {
 		want[body(n)] = 1
 	}
-	if diff := cmp.Diff(got, want); diff != "" {
-		t.Errorf("messages, got - want +:\n%.3000s", diff)
-	}
+	assert.Same(t, got, want, "messages")
 	if _, err := os.Stat(filepath.Join(s.mail, "jim.lock")); err == nil {
 		t.Error("the dot lock is left")
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // said is a line of a recorded conversation.
@@ -21,9 +23,7 @@ type said struct {
 func transcript(t *testing.T, name string) []said {
 	t.Helper()
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	var all []said
 	in := bufio.NewScanner(f)
@@ -60,16 +60,12 @@ func TestRecordedConversationIsReplayed(t *testing.T) { // M32
 			t.Errorf("line %d: got %q, want %q", i, got, step.line)
 		}
 	}
-	if got := p.end(); got != 0 {
-		t.Errorf("exit code: got %d, want 0; standard error:\n%s", got, p.stderr.String())
-	}
+	assert.Equal(t, p.end(), 0, "exit code; standard error: %s", p.stderr.String())
 	// Two messages for root, one of them as ZMailer wrote it; three for a file.
 	for name, want := range map[string]int{"root": 2, "archive": 3} {
 		b, err := os.ReadFile(filepath.Join(s.mail, name))
 		s.must(err)
-		if got := strings.Count("\n"+string(b), "\nFrom s"); got != want {
-			t.Errorf("%s: got %d messages, want %d:\n%s", name, got, want, b)
-		}
+		assert.Equal(t, strings.Count("\n"+string(b), "\nFrom s"), want, "%s messages %s", name, b)
 	}
 }
 

@@ -2,7 +2,8 @@
 //
 //	assert.Must(t, os.Mkdir(dir, 0o700))
 //	owner := assert.Get(office.Owners.Take("router"))(t)
-//	assert.Equal(t, len(list), 2, "messages")
+//	assert.Equal(t, len(list), 2)
+//	assert.Equal(t, list[0].Size, 100, "size of %s", list[0].Name)
 //
 // Only tests import it. Nothing of it survives a test.
 //
@@ -12,9 +13,12 @@ package assert
 
 import (
 	"fmt"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // Must ends the test at the first of the errors that is not nil. Not for other goroutines than
@@ -45,20 +49,41 @@ func NoError(t testing.TB, err error) {
 	}
 }
 
-// Equal reports two values that differ; what and its arguments say of what.
-func Equal[T comparable](t testing.TB, got, want T, what string, args ...any) {
+// Equal reports two values that differ. what, a format and its arguments or one value, says
+// of what they are.
+func Equal[T comparable](t testing.TB, got, want T, what ...any) {
 	t.Helper()
 	if got != want {
-		t.Errorf("%s: got %s, want %s", fmt.Sprintf(what, args...), show(got), show(want))
+		t.Errorf("%sgot %s, want %s", about(what), show(got), show(want))
 	}
 }
 
-// Same is Equal for values of any type; it reports how they differ.
-func Same[T any](t testing.TB, got, want T, what string, args ...any) {
+// Same is Equal for values of any type; it reports how they differ. No elements are the same
+// as nil.
+func Same[T any](t testing.TB, got, want T, what ...any) {
 	t.Helper()
-	if diff := cmp.Diff(got, want); diff != "" {
-		t.Errorf("%s, got - want +:\n%.4000s", fmt.Sprintf(what, args...), diff)
+	all := cmp.Exporter(func(reflect.Type) bool { return true })
+	if diff := cmp.Diff(got, want, all, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%sgot - want +:\n%.4000s", about(what), diff)
 	}
+}
+
+// Contains reports that a text does not have another in it.
+func Contains(t testing.TB, got, want string, what ...any) {
+	t.Helper()
+	if !strings.Contains(got, want) {
+		t.Errorf("%sgot %q, want %q in it", about(what), got, want)
+	}
+}
+
+func about(what []any) string {
+	if len(what) == 0 {
+		return ""
+	}
+	if format, ok := what[0].(string); ok && len(what) > 1 {
+		return fmt.Sprintf(format, what[1:]...) + ": "
+	}
+	return fmt.Sprint(what...) + ": "
 }
 
 func show(v any) string {

@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -19,9 +20,7 @@ func BenchmarkMark(b *testing.B) {
 		b.Run(fmt.Sprintf("recipients=%d", count), func(b *testing.B) {
 			s := newSpool(b)
 			disk, err := durable.NewOS(s.dir)
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.Must(b, err)
 			defer disk.Close()
 			if s.agent.PostOffice, err = postoffice.Open(postoffice.Config{FS: disk}); err != nil {
 				b.Fatal(err)
@@ -34,9 +33,7 @@ func BenchmarkMark(b *testing.B) {
 			list := s.spec(name).Groups[0].Recipients
 			blank := workspec.TagBytes(workspec.FormatOurs, workspec.TagToDo)
 			f, err := os.OpenFile(s.path(name), os.O_RDWR, 0)
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.Must(b, err)
 			defer f.Close()
 			to := give(ok)
 			b.ReportAllocs()
@@ -66,9 +63,7 @@ func BenchmarkHosts(b *testing.B) {
 		b.Run(fmt.Sprintf("hosts=%d", count), func(b *testing.B) {
 			s := newSpool(b)
 			disk, err := durable.NewOS(s.dir)
-			if err != nil {
-				b.Fatal(err)
-			}
+			assert.Must(b, err)
 			defer disk.Close()
 			if s.agent.PostOffice, err = postoffice.Open(postoffice.Config{FS: disk}); err != nil {
 				b.Fatal(err)
@@ -78,9 +73,7 @@ func BenchmarkHosts(b *testing.B) {
 				rcpts = append(rcpts, rcpt{"smtp", fmt.Sprintf("h%d.example", i), fmt.Sprintf("u@h%d.example", i), "NOTIFY=FAILURE,DELAY ORCPT=rfc822;u@h.example"})
 			}
 			to := deliverFunc(func(_ context.Context, d *Delivery) {
-				if err := d.Sent(); err != nil {
-					b.Error(err)
-				}
+				assert.NoError(b, d.Sent())
 				d.Done(d.Recipients[0], ok)
 			})
 			b.ReportAllocs()

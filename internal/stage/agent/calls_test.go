@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // A small message is read once and by one call, for all that is to be known of it.
@@ -48,9 +50,7 @@ func TestSmallMessageOfAnotherSizeIsDeferred(t *testing.T) {
 			size := len("comment octets 0123456789abcdef 00000000\n") + len(rest+"Subject: x\n\nbody\n")
 			name, at := s.messageOf(fmt.Sprintf("comment octets %016d 00000000\n", size+octets)+rest, "Subject: x\n", "\nbody\n")
 			s.specify(name, at+1, "Subject: x\n", rcpt{"smtp", "h.example", "u@h.example", ""})
-			if got := s.do(name, "h.example", give(ok)); !strings.Contains(got, "deferred") {
-				t.Errorf("got answer %q, want a deferral", got)
-			}
+			assert.Contains(t, s.do(name, "h.example", give(ok)), "deferred", "answer")
 		})
 	}
 }
@@ -69,9 +69,7 @@ func TestResultsOfOneTransactionAreMarkedTogether(t *testing.T) {
 		for _, part := range [][]*Recipient{d.Recipients[:100], d.Recipients[110:112], append(slices.Clone(d.Recipients[120:140]), d.Recipients[150:]...)} {
 			d.DoneAll(part, slices.Repeat([]Result{ok}, len(part)))
 		}
-		if got := len(s.fs.taken()); got != 8 {
-			t.Errorf("got %d reads and writes, want three times two and two", got)
-		}
+		assert.Equal(t, len(s.fs.taken()), 8, "reads and writes")
 		for _, r := range d.Recipients[100:] {
 			if !r.done {
 				d.Done(r, later)
@@ -80,7 +78,5 @@ func TestResultsOfOneTransactionAreMarkedTogether(t *testing.T) {
 	}))
 	want := strings.Repeat("+", 100) + strings.Repeat(" ", 10) + "++" + strings.Repeat(" ", 8) + strings.Repeat("+", 20) +
 		strings.Repeat(" ", 10) + strings.Repeat("+", 150)
-	if got := s.tags(name); got != want {
-		t.Errorf("got tags %q, want %q", got, want)
-	}
+	assert.Equal(t, s.tags(name), want, "tags")
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -46,23 +47,13 @@ func TestLockOfLiveOwnerIsLeftAlone(t *testing.T) { // M18, K9
 	if strings.Count(got, "\tok3 ") != 1 || !strings.HasSuffix(got, "\n#resync "+name+"\n") {
 		t.Errorf("got %q, want one ok3 and then a resync", got)
 	}
-	if got := s.tags(name); got != "~+" {
-		t.Errorf("got tags %q, want ~+", got)
-	}
-	if got := s.spec(name).Groups[0].Recipients[0].Owner; got != other.Number() {
-		t.Errorf("got owner %d, want %d", got, other.Number())
-	}
+	assert.Equal(t, s.tags(name), "~+", "tags")
+	assert.Equal(t, s.spec(name).Groups[0].Recipients[0].Owner, other.Number(), "owner")
 	// It dies: its lock is nobody's, and its file stays.
-	if err := other.Release(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(s.dir, "owners", strconv.Itoa(other.Number())), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, other.Release())
+	assert.Must(t, os.WriteFile(filepath.Join(s.dir, "owners", strconv.Itoa(other.Number())), nil, 0o644))
 	s.do(name, "h", give(ok))
-	if got := s.tags(name); got != "++" {
-		t.Errorf("after its death: got tags %q, want ++", got)
-	}
+	assert.Equal(t, s.tags(name), "++", "after its death: tags")
 }
 
 // A crash may leave the first bytes of a lock: they must not be taken for another
@@ -109,9 +100,7 @@ func TestOwnerOfLocksStaysKnown(t *testing.T) { // M18
 				s.do(spec, "h", give(later))
 			}
 			s.fs.failing(nil)
-			if err := s.agent.Release(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, s.agent.Release())
 			_, err := os.Stat(filepath.Join(s.dir, "owners", strconv.Itoa(s.agent.Owner.Number())))
 			if got := strings.TrimSpace(s.tags(spec)); got != c.tags || (err == nil) != c.stays {
 				t.Errorf("got tag %q and owner's file %v, want %q and there %v", got, err, c.tags, c.stays)
@@ -131,12 +120,8 @@ func TestOtherSlotsLockIsLeftAlone(t *testing.T) {
 		second = s.do(name, "h", give(noUser))
 		d.Done(d.Recipients[0], ok)
 	}))
-	if want := "#resync " + name + "\n"; second != want {
-		t.Errorf("second slot: got %q, want %q", second, want)
-	}
-	if got := s.tags(name); got != "+" {
-		t.Errorf("got tags %q, want +", got)
-	}
+	assert.Equal(t, second, "#resync "+name+"\n", "second slot")
+	assert.Equal(t, s.tags(name), "+", "tags")
 }
 
 // What a dead agent did between "sent" and the tag nobody knows: it is recorded,
@@ -197,12 +182,8 @@ func TestTakeOverRecordsDoubt(t *testing.T) { // M18
 					doubts++
 				}
 			}
-			if want := map[bool]int{true: 1}[c.doubt]; doubts != want {
-				t.Errorf("got %d in-doubt events, want %d", doubts, want)
-			}
-			if got := strings.Contains(s.log.String(), "msg=in-doubt"); got != c.doubt {
-				t.Errorf("in the log: got %v, want %v", got, c.doubt)
-			}
+			assert.Equal(t, doubts, map[bool]int{true: 1}[c.doubt], "in-doubt events")
+			assert.Equal(t, strings.Contains(s.log.String(), "msg=in-doubt"), c.doubt, "in the log")
 		})
 	}
 }
@@ -214,9 +195,7 @@ func TestSentNamesWhoIsInDoubt(t *testing.T) {
 	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
 		d.Done(d.Recipients[0], noUser)
 		for _, rcpts := range [][]*Recipient{d.Recipients, d.Recipients[2:], d.Recipients[:1]} {
-			if err := d.SentTo(rcpts); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, d.SentTo(rcpts))
 		}
 	}))
 	h := s.spec(name).History
@@ -245,13 +224,9 @@ func TestSentToManySaysNothingOfOtherSlots(t *testing.T) {
 	name := s.queue(rcpts...)
 	at := func(place string) workspec.Attr { return workspec.Attr{Key: "at", Value: place} }
 	s.do(name, "joe@h", deliverFunc(func(_ context.Context, d *Delivery) {
-		if err := d.SentTo(d.Recipients, at("joe's")); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, d.SentTo(d.Recipients, at("joe's")))
 		s.do(name, "jim@h", deliverFunc(func(_ context.Context, d *Delivery) {
-			if err := d.SentTo(d.Recipients, at("jim's")); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, d.SentTo(d.Recipients, at("jim's")))
 			doubts := s.spec(name).Doubts()
 			list := s.spec(name).Groups[0].Recipients
 			for i := range list {
@@ -287,12 +262,8 @@ func TestUnusableFileIsAnsweredByResync(t *testing.T) { // K10, M17
 			c.spoil(s, file)
 			before, _ := os.ReadFile(s.path(file))
 			got := s.do(file, "h", deliverFunc(func(context.Context, *Delivery) { t.Error("delivered") }))
-			if want := "#resync " + file + "\n"; got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
-			if got := s.log.String(); !strings.Contains(got, c.log) {
-				t.Errorf("got log %q, want %q in it", got, c.log)
-			}
+			assert.Equal(t, got, "#resync "+file+"\n")
+			assert.Contains(t, s.log.String(), c.log, "log")
 			if after, _ := os.ReadFile(s.path(file)); string(after) != string(before) {
 				t.Errorf("the file was touched: got %q, want %q", after, before)
 			}
@@ -303,9 +274,7 @@ func TestUnusableFileIsAnsweredByResync(t *testing.T) { // K10, M17
 func TestNameOutsideTransportIsRefused(t *testing.T) {
 	s := newSpool(t)
 	for _, name := range []string{"../queue/1", "/etc/passwd", "A/../../x", ""} {
-		if got, want := s.do(name, "h", give(ok)), "#resync "+name+"\n"; got != want {
-			t.Errorf("%q: got %q, want %q", name, got, want)
-		}
+		assert.Equal(t, s.do(name, "h", give(ok)), "#resync "+name+"\n", name)
 	}
 	for _, op := range s.fs.taken() {
 		if strings.Contains(op, "..") || strings.Contains(op, "passwd") {
@@ -338,9 +307,7 @@ func TestOnlyRecipientsOfChannelAndHostAreTaken(t *testing.T) {
 			s := newSpool(t)
 			file := s.queue(rcpts...)
 			s.do(file, c.host, give(ok))
-			if got := s.tags(file); got != c.tags {
-				t.Errorf("got tags %q, want %q", got, c.tags)
-			}
+			assert.Equal(t, s.tags(file), c.tags, "tags")
 		})
 	}
 }
@@ -375,9 +342,7 @@ func TestHeaderAndBodyAreTheMessagesBytes(t *testing.T) { // M31
 					if err != nil || string(got) != c.want {
 						t.Errorf("body: got %d bytes %.60q, %v, want %d bytes", len(got), got, err, len(c.want))
 					}
-					if d.BodySize() != int64(len(c.want)) {
-						t.Errorf("size: got %d, want %d", d.BodySize(), len(c.want))
-					}
+					assert.Equal(t, d.BodySize(), int64(len(c.want)), "size")
 				}
 				info, err := os.Stat(s.dir + "/queue/" + file)
 				if err != nil || d.ID().Time() != info.ModTime() || d.Size != info.Size() || !strings.HasPrefix(file, strconv.FormatUint(d.ID().Ino, 10)) {
@@ -385,9 +350,7 @@ func TestHeaderAndBodyAreTheMessagesBytes(t *testing.T) { // M31
 				}
 				d.Done(d.Recipients[0], ok)
 			}))
-			if got := s.tags(file); got != "+" {
-				t.Errorf("got tags %q, want +", got)
-			}
+			assert.Equal(t, s.tags(file), "+", "tags")
 		})
 	}
 }
@@ -398,12 +361,8 @@ func TestHashedNamesAreFound(t *testing.T) { // M31, M21
 	s := newSpool(t)
 	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
 	for _, top := range []string{"queue", "transport"} {
-		if err := os.MkdirAll(s.dir+"/"+top+"/D/Q", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(s.dir+"/"+top+"/"+name, s.dir+"/"+top+"/D/Q/"+name); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.MkdirAll(s.dir+"/"+top+"/D/Q", 0o755))
+		assert.Must(t, os.Rename(s.dir+"/"+top+"/"+name, s.dir+"/"+top+"/D/Q/"+name))
 	}
 	s.fs.taken()
 	got := s.do("D/Q/"+name, "h", give(ok))
@@ -421,18 +380,12 @@ func TestFormatWithoutOwnersIsLockedByOneByte(t *testing.T) {
 	s := newSpool(t)
 	name, body := s.message("Subject: x\n\n", "body\n")
 	text := "@ 0x00000004\ni " + name + "\no " + strconv.FormatInt(body, 10) + "\ns local s s@example.org 1\nr smtp h a@h 65534\nm\nX: y\n\n"
-	if err := os.WriteFile(s.path(name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(s.path(name), []byte(text), 0o600))
 	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
-		if got, want := s.text(name), strings.Replace(text, "\nr smtp", "\nr~smtp", 1); got != want {
-			t.Errorf("while delivering: got %q, want %q", got, want)
-		}
+		assert.Equal(t, s.text(name), strings.Replace(text, "\nr smtp", "\nr~smtp", 1), "while delivering")
 		d.Done(d.Recipients[0], ok)
 	}))
-	if got, want := s.text(name), strings.Replace(text, "\nr smtp", "\nr+smtp", 1); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, s.text(name), strings.Replace(text, "\nr smtp", "\nr+smtp", 1))
 }
 
 // A reader that looks while locks and tags are written sees whole fields only.
@@ -457,9 +410,7 @@ func TestReaderSeesWholeTags(t *testing.T) { // M18
 		}
 		select {
 		case got := <-done:
-			if n := strings.Count(got, "\tok3 "); n != 50 {
-				t.Errorf("got %d ok3, want 50", n)
-			}
+			assert.Equal(t, strings.Count(got, "\tok3 "), 50, "ok3")
 			return
 		case <-deadline:
 			t.Fatal("the job does not end")
@@ -485,7 +436,5 @@ func TestJobsOfOneMessageRunAtOnce(t *testing.T) {
 			t.Errorf("got %+v, want one ok3", got)
 		}
 	}
-	if got := s.tags(name); got != "++++" {
-		t.Errorf("got tags %q, want ++++", got)
-	}
+	assert.Equal(t, s.tags(name), "++++", "tags")
 }

@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -24,9 +25,7 @@ func cutDisk(t *testing.T, others int) (*cutfs.FS, string) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 	}
 	disk := cutfs.New()
 	must(postoffice.Init(disk))
@@ -75,13 +74,9 @@ func attempt(t *testing.T, disk *cutfs.FS, name string, hosts []string, w world,
 	t.Helper()
 	proc := disk.Process()
 	po, err := postoffice.Open(postoffice.Config{FS: proc})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	owner, err := po.Owners.Take("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	a := &Agent{PostOffice: po, Owner: owner, Name: "test", Now: func() time.Time { return testTime }}
 	cut(proc)
 	to := deliverFunc(func(_ context.Context, d *Delivery) {
@@ -109,14 +104,10 @@ func attempt(t *testing.T, disk *cutfs.FS, name string, hosts []string, w world,
 func readSpec(t *testing.T, disk *cutfs.FS, name string) *workspec.Spec {
 	t.Helper()
 	f, err := disk.Open("transport/"+name, os.O_RDONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	b, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	s, err := workspec.Parse(b)
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, b, disk.Log())
@@ -210,9 +201,7 @@ func checkEnd(t *testing.T, s *workspec.Spec, hosts []string, w world, power boo
 		if !slices.Contains(hosts, r.Host) {
 			continue
 		}
-		if want := map[bool]workspec.Tag{true: workspec.TagFailed, false: workspec.TagOK}[r.Address == "failed@h"]; r.Tag != want {
-			t.Errorf("%s: %s: got tag %q, want %q", where, r.Address, byte(r.Tag), byte(want))
-		}
+		assert.Equal(t, r.Tag, map[bool]workspec.Tag{true: workspec.TagFailed, false: workspec.TagOK}[r.Address == "failed@h"], "%s: %s: tag", where, r.Address)
 		if !power && w[r.Address] > 1+doubts[r.Offset] {
 			t.Errorf("%s: %s was delivered %d times, %d of them in doubt", where, r.Address, w[r.Address], doubts[r.Offset])
 		}

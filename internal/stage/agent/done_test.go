@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -23,21 +23,13 @@ import (
 func TestSampleFailureIsWrittenAsZMailerWroteIt(t *testing.T) { // M16, M20
 	s := newSpool(t)
 	before, err := os.ReadFile(filepath.Join("testdata", "05-fail", "transport-before"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	after, err := os.ReadFile(filepath.Join("testdata", "05-fail", "transport-after"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	message, err := os.ReadFile(filepath.Join("testdata", "05-fail", "router-file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for dir, b := range map[string][]byte{"transport": before, "queue": message} {
-		if err := os.WriteFile(filepath.Join(s.dir, dir, "10117782"), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(s.dir, dir, "10117782"), b, 0o600))
 	}
 	s.agent.Name = "smtp"
 	s.agent.Now = func() time.Time { return time.Unix(1795220010, 0) }
@@ -54,15 +46,11 @@ func TestSampleFailureIsWrittenAsZMailerWroteIt(t *testing.T) { // M16, M20
 	}))
 	want := "10117782/181\t\terror2 550 (fail1@b.example.com: no such user here)\n" +
 		"10117782/368\t\tok3 250 2.0.0 queued as SINK10419\n"
-	if diff := cmp.Diff(got, want); diff != "" {
-		t.Errorf("answers, got - want +:\n%s", diff)
-	}
+	assert.Same(t, got, want, "answers")
 	// The d line of the sample is marked as reported, which the scheduler does later.
 	wantFile := strings.Replace(string(after), "d+181", "d 181", 1)
 	wantFile = strings.Replace(wantFile, "smtp[1199]", fmt.Sprintf("smtp[%d]", os.Getpid()), 1)
-	if diff := cmp.Diff(s.text("10117782"), wantFile); diff != "" {
-		t.Errorf("specification, got - want +:\n%s", diff)
-	}
+	assert.Same(t, s.text("10117782"), wantFile, "specification")
 }
 
 func TestOutcomesAndTheirAnswers(t *testing.T) {
@@ -98,12 +86,8 @@ func TestOutcomesAndTheirAnswers(t *testing.T) {
 			off := s.spec(file).Groups[0].Recipients[0].Offset
 			number, _, _ := strings.Cut(file, "-")
 			got := s.do(file, "b.example", give(c.res))
-			if want := fmt.Sprintf("%s/%d\t%s\n", number, off, c.word); got != want {
-				t.Errorf("answer\n got %q\nwant %q", got, want)
-			}
-			if got := s.tags(file); got != c.tag {
-				t.Errorf("tag: got %q, want %q", got, c.tag)
-			}
+			assert.Equal(t, got, fmt.Sprintf("%s/%d\t%s\n", number, off, c.word), "answer")
+			assert.Equal(t, s.tags(file), c.tag, "tag")
 			var notary string
 			for _, d := range s.spec(file).Diagnostics {
 				notary += strings.Replace(d.Notary.String(), fmt.Sprintf("test[%d]", os.Getpid()), "test[PID]", 1)
@@ -111,9 +95,7 @@ func TestOutcomesAndTheirAnswers(t *testing.T) {
 					t.Errorf("d line: got %+v", d)
 				}
 			}
-			if notary != c.diagnostic {
-				t.Errorf("diagnostic\n got %q\nwant %q", notary, c.diagnostic)
-			}
+			assert.Equal(t, notary, c.diagnostic, "diagnostic")
 		})
 	}
 }
@@ -135,24 +117,14 @@ func TestTwoPartialRoundsDeliverEachRecipientOnce(t *testing.T) { // S8
 		})
 	}
 	s.do(name, "h.example", counting(map[string]Result{"a@h.example": ok, "b@h.example": later, "c@h.example": noUser}))
-	if got, want := s.tags(name), "+ - "; got != want {
-		t.Errorf("after the first round: got %q, want %q", got, want)
-	}
+	assert.Equal(t, s.tags(name), "+ - ", "after the first round")
 	s.do(name, "h.example", counting(map[string]Result{"b@h.example": ok, "d@h.example": later}))
-	if got, want := s.tags(name), "++- "; got != want {
-		t.Errorf("after the second round: got %q, want %q", got, want)
-	}
+	assert.Equal(t, s.tags(name), "++- ", "after the second round")
 	s.do(name, "h.example", counting(map[string]Result{"d@h.example": ok}))
-	if got, want := s.tags(name), "++-+"; got != want {
-		t.Errorf("after the third round: got %q, want %q", got, want)
-	}
+	assert.Equal(t, s.tags(name), "++-+", "after the third round")
 	want := map[string]int{"a@h.example": 1, "b@h.example": 2, "c@h.example": 1, "d@h.example": 3}
-	if diff := cmp.Diff(count, want); diff != "" {
-		t.Errorf("deliveries, got - want +:\n%s", diff)
-	}
-	if got, want := s.do(name, "h.example", give(ok)), "#resync "+name+"\n"; got != want {
-		t.Errorf("with nothing open: got %q, want %q", got, want)
-	}
+	assert.Same(t, count, want, "deliveries")
+	assert.Equal(t, s.do(name, "h.example", give(ok)), "#resync "+name+"\n", "with nothing open")
 }
 
 // One body whatever the number of recipients, one diagnostic write and one fsync for
@@ -179,9 +151,7 @@ func TestThousandRecipientsShareOneBodyAndOneFsync(t *testing.T) { // K3
 	if n := strings.Count(got, "\n"); n != 1000 || bodies != 1 {
 		t.Errorf("got %d answers in %d deliveries, want 1000 in 1", n, bodies)
 	}
-	if got := strings.Count(s.tags(name), "-"); got != 500 {
-		t.Errorf("got %d failed, want 500", got)
-	}
+	assert.Equal(t, strings.Count(s.tags(name), "-"), 500, "failed")
 	ops := map[string]int{}
 	for _, op := range s.fs.taken() {
 		ops[strings.Replace(op, name, "NAME", 1)]++
@@ -197,9 +167,7 @@ func TestThousandRecipientsShareOneBodyAndOneFsync(t *testing.T) { // K3
 		"append transport/NAME":  1,
 		"sync transport/NAME":    1,
 	}
-	if diff := cmp.Diff(ops, want); diff != "" {
-		t.Errorf("operations, got - want +:\n%s", diff)
-	}
+	assert.Same(t, ops, want, "operations")
 }
 
 // A success of one recipient is a lock and a tag: no append, no fsync.
@@ -214,9 +182,7 @@ func TestPlainSuccessCostsTwoSmallWrites(t *testing.T) {
 	for i := range got {
 		got[i] = strings.Replace(got[i], name, "NAME", 1)
 	}
-	if diff := cmp.Diff(got, want); diff != "" {
-		t.Errorf("operations, got - want +:\n%s", diff)
-	}
+	assert.Same(t, got, want, "operations")
 }
 
 func TestDiagnosticIsOnDiskBeforeTheTag(t *testing.T) {
@@ -255,9 +221,7 @@ func TestPartialDeliveryIsSynced(t *testing.T) {
 					syncs++
 				}
 			}
-			if syncs != c.syncs {
-				t.Errorf("got %d fsyncs, want %d", syncs, c.syncs)
-			}
+			assert.Equal(t, syncs, c.syncs, "fsyncs")
 		})
 	}
 }
@@ -297,18 +261,12 @@ func TestDiskFaultDefersAndLosesNothing(t *testing.T) {
 			if !strings.Contains(got, "\x01delayed\x014.") || !strings.Contains(got, "\tdeferred ") {
 				t.Errorf("got answer %q, want a deferral", got)
 			}
-			if got := s.tags(file); got != c.tags {
-				t.Errorf("got tag %q, want %q", got, c.tags)
-			}
-			if got := s.log.String(); !strings.Contains(got, "msg=disk") {
-				t.Errorf("got log %q, want the fault in it", got)
-			}
+			assert.Equal(t, s.tags(file), c.tags, "tag")
+			assert.Contains(t, s.log.String(), "msg=disk", "log")
 			// The next attempt of the same process gets through, over a lock that it
 			// failed to give back.
 			s.do(file, "h", give(ok))
-			if got := s.tags(file); got != "+" {
-				t.Errorf("at the next attempt: got tag %q, want +", got)
-			}
+			assert.Equal(t, s.tags(file), "+", "at the next attempt: tag")
 		})
 	}
 }
@@ -329,15 +287,9 @@ func TestSuccessThatCannotBeMarkedIsLeftToTheScheduler(t *testing.T) {
 	})
 	got := s.do(name, "h", give(ok))
 	s.fs.failing(nil)
-	if !strings.Contains(got, "\tok 250 2.0.0 queued\n") {
-		t.Errorf("got %q, want ok", got)
-	}
-	if got := s.tags(name); got != "~" {
-		t.Errorf("got tag %q, want the lock", got)
-	}
-	if got := s.log.String(); !strings.Contains(got, "msg=disk") {
-		t.Errorf("got log %q, want the fault in it", got)
-	}
+	assert.Contains(t, got, "\tok 250 2.0.0 queued\n")
+	assert.Equal(t, s.tags(name), "~", "tag")
+	assert.Contains(t, s.log.String(), "msg=disk", "log")
 }
 
 func TestSuccessReportWithoutRoomIsLeftToTheScheduler(t *testing.T) {
@@ -350,12 +302,8 @@ func TestSuccessReportWithoutRoomIsLeftToTheScheduler(t *testing.T) {
 		return nil
 	})
 	got := s.do(name, "h", give(ok))
-	if !strings.Contains(got, "\ta@h\x01relayed\x012.0.0\x01x-local; 250 2.0.0 queued\x01\x01test[PID]\tok 250 2.0.0 queued\n") {
-		t.Errorf("got %q, want ok with its NOTARY", got)
-	}
-	if got := s.tags(name); got != "+" {
-		t.Errorf("got tag %q, want +: delivered is delivered", got)
-	}
+	assert.Contains(t, got, "\ta@h\x01relayed\x012.0.0\x01x-local; 250 2.0.0 queued\x01\x01test[PID]\tok 250 2.0.0 queued\n")
+	assert.Equal(t, s.tags(name), "+", "tag")
 }
 
 func TestPanicOfDelivererDefersTheRest(t *testing.T) {
@@ -368,9 +316,7 @@ func TestPanicOfDelivererDefersTheRest(t *testing.T) {
 	if strings.Count(got, "\tok3 ") != 1 || strings.Count(got, "\tdeferred ") != 1 {
 		t.Errorf("got %q, want one ok3 and one deferred", got)
 	}
-	if got := s.tags(name); got != "+ " {
-		t.Errorf("got tags %q, want %q", got, "+ ")
-	}
+	assert.Equal(t, s.tags(name), "+ ", "tags")
 	if got := s.log.String(); !strings.Contains(got, "msg=panic") || !strings.Contains(got, "done_test.go") {
 		t.Errorf("got log %q, want the panic and its stack", got)
 	}
@@ -386,9 +332,7 @@ func TestSecondResultIsDropped(t *testing.T) {
 	if !strings.Contains(got, "\tok3 ") || s.tags(name) != "+" {
 		t.Errorf("got %q and tags %q, want the first result", got, s.tags(name))
 	}
-	if n := len(s.spec(name).Diagnostics); n != 0 {
-		t.Errorf("got %d diagnostics, want 0", n)
-	}
+	assert.Equal(t, len(s.spec(name).Diagnostics), 0, "diagnostics")
 }
 
 // The same address in two groups is two recipients: each has its own offset, its own
@@ -403,12 +347,8 @@ func TestSameAddressInTwoGroupsIsReportedTwice(t *testing.T) { // M20
 		w.Group(workspec.Sender{Channel: "local", Host: "sender", Address: "s@example.org", Privilege: "1"},
 			[]workspec.Recipient{{Channel: "smtp", Host: "h", Address: "a@h", Privilege: "65534", Notary: "NOTIFY=FAILURE"}}, []byte(header))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(s.path(name), []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Close())
+	assert.Must(t, os.WriteFile(s.path(name), []byte(b.String()), 0o600))
 	var headers []string
 	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
 		for _, r := range d.Recipients {
@@ -416,9 +356,7 @@ func TestSameAddressInTwoGroupsIsReportedTwice(t *testing.T) { // M20
 			d.Done(r, noUser)
 		}
 	}))
-	if diff := cmp.Diff(headers, []string{"X-Group: 1\n", "X-Group: 2\n"}); diff != "" {
-		t.Errorf("headers, got - want +:\n%s", diff)
-	}
+	assert.Same(t, headers, []string{"X-Group: 1\n", "X-Group: 2\n"}, "headers")
 	spec := s.spec(name)
 	if len(spec.Diagnostics) != 2 {
 		t.Fatalf("got %d diagnostics, want 2", len(spec.Diagnostics))
@@ -438,9 +376,7 @@ func TestSameAddressInTwoGroupsIsReportedTwice(t *testing.T) { // M20
 func TestDoubtOutlivesADeferral(t *testing.T) {
 	send := func(res Result) Deliverer {
 		return deliverFunc(func(_ context.Context, d *Delivery) {
-			if err := d.Sent(); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, d.Sent())
 			d.Done(d.Recipients[0], res)
 		})
 	}
@@ -480,12 +416,8 @@ func TestDoubtOutlivesADeferral(t *testing.T) {
 func (s *spool) deferred(name string) {
 	s.Helper()
 	spec, err := s.po.Queue.Open(name)
-	if err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, err)
 	defer spec.Close()
 	e := workspec.DeferredEvent(testTime, s.spec(name).Groups[0].Recipients[0].Offset, 1, testTime.Add(time.Minute), status.SystemTrouble, "later")
-	if err := spec.Append(workspec.AppendEvent(nil, &e)); err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, spec.Append(workspec.AppendEvent(nil, &e)))
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -28,16 +29,10 @@ func (s *spool) send(t *testing.T, name, host string) *stuck {
 	c.Env = append(os.Environ(), envAgent+"="+s.dir)
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	assert.Must(t, c.Start())
 	t.Cleanup(c.kill)
 	if _, err := io.WriteString(in, name+"\t"+host+"\n"); err != nil {
 		t.Fatal(err)
@@ -57,9 +52,7 @@ func (c *stuck) kill() {
 		return
 	}
 	c.ended = true
-	if err := c.Process.Kill(); err != nil {
-		c.t.Error(err)
-	}
+	assert.NoError(c.t, c.Process.Kill())
 	if err := c.Wait(); err == nil || err.Error() != "signal: killed" {
 		c.t.Errorf("it ended before it was killed: %v", err)
 	}
@@ -168,13 +161,9 @@ func TestDel1DoubtOutlivesTheAgentThatWasToSettleIt(t *testing.T) {
 				for _, r := range d.Recipients {
 					d.Done(r, later)
 				}
-				if err := os.WriteFile(s.path(name)+".left", []byte(left), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.WriteFile(s.path(name)+".left", []byte(left), 0o600))
 			}))
-			if err := os.Rename(s.path(name)+".left", s.path(name)); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.Rename(s.path(name)+".left", s.path(name)))
 			// The scheduler mends the locks of the second, and puts its recipients off.
 			for i, off := range s.of(name, "h") {
 				event(workspec.EventUnlocked, second, off)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -49,20 +50,14 @@ func TestSpecificationIsReadOnceForAllHosts(t *testing.T) {
 	for i := range 200 {
 		host := fmt.Sprintf("H%d", i)
 		s.do(name, host, deliverFunc(func(_ context.Context, d *Delivery) {
-			if err := d.Sent(); err != nil {
-				t.Error(err)
-			}
-			if got := string(d.Header(d.Recipients[0].Group)); got != "Received: here\nSubject: x\n" {
-				t.Errorf("%s: got header %q", host, got)
-			}
+			assert.NoError(t, d.Sent())
+			assert.Equal(t, string(d.Header(d.Recipients[0].Group)), "Received: here\nSubject: x\n", "%s: header", host)
 			for _, r := range d.Recipients {
 				d.Done(r, results[i%3])
 			}
 		}))
 	}
-	if got := s.reads(name); got != 1 {
-		t.Errorf("got %d readings of the whole file, want 1", got)
-	}
+	assert.Equal(t, s.reads(name), 1, "readings of the whole file")
 	spec := s.spec(name)
 	for i, r := range spec.Groups[0].Recipients {
 		n, _ := strconv.Atoi(strings.TrimPrefix(r.Host, "h"))
@@ -171,9 +166,7 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 		}, "u@h2", 1},
 		"empty": {func(s *spool, name string) { rewrite(s, name, func(string) string { return "" }) }, "", 1},
 		"gone": {func(s *spool, name string) {
-			if err := os.Remove(s.path(name)); err != nil {
-				s.Fatal(err)
-			}
+			assert.Must(s, os.Remove(s.path(name)))
 		}, "", 0},
 		"another message's with its inode number": {func(s *spool, name string) {
 			other := s.many(150)
@@ -190,9 +183,7 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 			file := s.many(150)
 			for _, host := range []string{"h1", "h4"} {
 				s.do(file, host, deliverFunc(func(_ context.Context, d *Delivery) {
-					if err := d.Sent(); err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, d.Sent())
 					d.Done(d.Recipients[0], ok)
 				}))
 			}
@@ -201,9 +192,7 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 			s.fs.taken()
 			var got []string
 			s.do(file, "h2", deliverFunc(func(_ context.Context, d *Delivery) {
-				if err := d.Sent(); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, d.Sent())
 				for _, r := range d.Recipients {
 					got = append(got, r.Address)
 					d.Done(r, ok)
@@ -212,12 +201,8 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 			if strings.Contains(s.log.String(), "msg=in-doubt") {
 				got = append(got, "in doubt")
 			}
-			if got := strings.Join(got, " "); got != c.want {
-				t.Errorf("got it delivered to %q, want %q", got, c.want)
-			}
-			if got := s.reads(file); got != c.whole {
-				t.Errorf("got %d readings of the whole file, want %d", got, c.whole)
-			}
+			assert.Equal(t, strings.Join(got, " "), c.want, "delivered to")
+			assert.Equal(t, s.reads(file), c.whole, "readings of the whole file")
 			if name == "a torn line behind" && !strings.Contains(s.text(file), "\nh 17952200101\x18\nh ") {
 				t.Error("the torn line was not ended")
 			}
@@ -236,9 +221,7 @@ func TestManyHostsInManySlots(t *testing.T) {
 		workers.Go(func() {
 			for i := slot; i < hosts; i += slots {
 				s.do(name, fmt.Sprintf("h%d", i), deliverFunc(func(_ context.Context, d *Delivery) {
-					if err := d.Sent(); err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, d.Sent())
 					for _, r := range d.Recipients {
 						delivered <- r.Address
 						d.Done(r, ok)
@@ -276,9 +259,7 @@ func TestFewIndexsAreKept(t *testing.T) {
 	}
 	open := func(name string) *postoffice.Spec {
 		f, err := s.po.Queue.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
@@ -295,9 +276,7 @@ func TestFewIndexsAreKept(t *testing.T) {
 	if l.of(open(names[0])); len(l.list) != mostIndexes-2 {
 		t.Errorf("got %d indexes beside a large one that was used long ago, want %d", len(l.list), mostIndexes-2)
 	}
-	if err := os.Remove(filepath.Join(s.dir, "transport", names[0])); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(s.dir, "transport", names[0])))
 	if got := s.agent.Do(t.Context(), taproto.Job{Name: names[0], Host: "h3"}, give(ok)); len(got) != 1 || got[0].Kind != taproto.LineResync {
 		t.Errorf("got %v of a file that is gone, want a resync", got)
 	}
@@ -310,13 +289,9 @@ func TestHostCorrectedInPlaceIsFound(t *testing.T) {
 	s.do(file, "h1", give(ok))
 	s.do(file, "h3", give(ok))
 	text := strings.Replace(s.text(file), "smtp h2 ", "smtp h3 ", 1)
-	if err := os.WriteFile(s.path(file), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(s.path(file), []byte(text), 0o600))
 	s.do(file, "h3", give(ok))
-	if got := s.spec(file).Groups[0].Recipients[3].Tag; got != workspec.TagOK {
-		t.Errorf("got tag %q of u@h2, whose host is h3 now", byte(got))
-	}
+	assert.Equal(t, s.spec(file).Groups[0].Recipients[3].Tag, workspec.TagOK, "tag of u@h2, whose host is h3 now")
 }
 
 // A hold's line is deleted in place, and another recipient held by one of the same length.
@@ -327,14 +302,10 @@ func TestTailOfTheSameLengthIsSeen(t *testing.T) {
 	before := s.text(file)
 	s.event(file, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{rs[20].Offset}, "me"))
 	s.do(file, "h150", give(ok))
-	if err := os.WriteFile(s.path(file), []byte(before), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(s.path(file), []byte(before), 0o600))
 	s.event(file, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{rs[25].Offset}, "me"))
 	s.do(file, rs[25].Host, give(ok))
-	if got := s.spec(file).Groups[0].Recipients[25].Tag; got != workspec.TagToDo {
-		t.Errorf("got tag %q of a recipient that is held", byte(got))
-	}
+	assert.Equal(t, s.spec(file).Groups[0].Recipients[25].Tag, workspec.TagToDo, "tag of a recipient that is held")
 }
 
 // An agent that says "sent" after the file was read, and is dead when it is asked for.
@@ -397,9 +368,7 @@ func TestIndexIsTriedOnce(t *testing.T) {
 	text := s.text(file)
 	z := strings.LastIndex(text[:len(text)-1], "\nz ") + 1
 	line := text[z:]
-	if err := os.WriteFile(s.path(file), []byte(text[:z]+line[:strings.LastIndexByte(line, ' ')]+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(s.path(file), []byte(text[:z]+line[:strings.LastIndexByte(line, ' ')]+"\n"), 0o600))
 	l := &s.agent.indexes
 	s.do(file, "h1", give(ok))
 	first := l.list[0]
@@ -407,9 +376,7 @@ func TestIndexIsTriedOnce(t *testing.T) {
 	if first.index != nil || l.list[0] != first {
 		t.Errorf("got %+v, then %+v of a file without checksum", first, l.list[0])
 	}
-	if err := os.WriteFile(s.path(file), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(s.path(file), []byte(text), 0o600))
 	s.do(file, "h3", give(ok))
 	if l.list[0].index == nil {
 		t.Error("another file in its place has no index")
@@ -444,12 +411,8 @@ func TestPartsApartStayApart(t *testing.T) {
 		w.Group(workspec.Sender{Channel: "local", Host: "sender", Address: fmt.Sprintf("s%d@example.org", i), Privilege: "1"}, list,
 			[]byte(fmt.Sprintf("Subject: %d\n", i)+strings.Repeat("X: "+strings.Repeat("x", 60)+"\n", fill/64)))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(s.path(name), []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Close())
+	assert.Must(t, os.WriteFile(s.path(name), []byte(b.String()), 0o600))
 	s.do(name, "h1", give(ok))
 	s.fs.taken()
 	s.do(name, "many", deliverFunc(func(_ context.Context, d *Delivery) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -43,9 +44,7 @@ func TestManyRecipientsAreLockedTogether(t *testing.T) {
 		if got := s.text(name); got != string(want) {
 			t.Error("the file is not as it was with the locks of this job")
 		}
-		if got := string(d.Header(d.Recipients[0].Group)); got != "Received: here\nSubject: x\n" {
-			t.Errorf("header %q", got)
-		}
+		assert.Equal(t, string(d.Header(d.Recipients[0].Group)), "Received: here\nSubject: x\n", "header")
 		for i, r := range d.Recipients {
 			if i%2 == 0 {
 				d.Done(r, Result{Outcome: status.Delivered, Reply: "250 ok"})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -35,9 +36,7 @@ func TestMain(m *testing.M) {
 func self(t *testing.T) string {
 	t.Helper()
 	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return path
 }
 
@@ -105,21 +104,15 @@ func TestEightProcessesAppendWholeLines(t *testing.T) { // M19
 		c := exec.Command(self(t))
 		c.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d", envWriter, s.dir, name, w))
 		c.Stderr = os.Stderr
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, c.Start())
 		running = append(running, c)
 	}
 	for _, c := range running {
-		if err := c.Wait(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, c.Wait())
 	}
 	// A torn last line is ignored, and ended by the next who writes.
 	f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if _, err := f.WriteString("h 1 0 torn in the mid"); err != nil {
 		t.Fatal(err)
 	}
@@ -127,9 +120,7 @@ func TestEightProcessesAppendWholeLines(t *testing.T) { // M19
 	if got := s.spec(name); !got.Torn || len(got.History) != writers*count {
 		t.Errorf("got torn %v and %d lines, want true and %d", got.Torn, len(got.History), writers*count)
 	}
-	if err := appendEvents(s.po, name, "8", 1); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, appendEvents(s.po, name, "8", 1))
 	spec := s.spec(name)
 	next := map[string]int{}
 	for _, e := range spec.History {
@@ -143,9 +134,7 @@ func TestEightProcessesAppendWholeLines(t *testing.T) { // M19
 		next[w]++
 	}
 	for w := range writers {
-		if got := next[strconv.Itoa(w)]; got != count {
-			t.Errorf("writer %d: got %d lines, want %d", w, got, count)
-		}
+		assert.Equal(t, next[strconv.Itoa(w)], count, "writer %d lines", w)
 	}
 	if next["8"] != 1 || spec.Torn {
 		t.Errorf("after the torn line: got %d lines, torn %v; want 1, false", next["8"], spec.Torn)
@@ -159,13 +148,9 @@ func TestKilledAgentsLockIsTakenOver(t *testing.T) { // M18
 	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
 	c := s.send(t, name, "h")
 	// The hangup that the kernel sends to a stopped agent without a scheduler is no end.
-	if err := c.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.Process.Signal(syscall.SIGHUP))
 	// While it lives, its lock stands.
-	if got, want := s.do(name, "h", give(ok)), "#resync "+name+"\n"; got != want {
-		t.Errorf("while it lives: got %q, want %q", got, want)
-	}
+	assert.Equal(t, s.do(name, "h", give(ok)), "#resync "+name+"\n", "while it lives")
 	dead := s.spec(name).Groups[0].Recipients[0].Owner
 	c.kill()
 	begin := time.Now()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -16,12 +17,8 @@ import (
 // replace puts an edited copy into a specification's place, as an editor does.
 func (s *spool) replace(name string, edit func(text string) string) {
 	s.Helper()
-	if err := os.WriteFile(s.path("edited"), []byte(edit(s.text(name))), 0o600); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.Rename(s.path("edited"), s.path(name)); err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, os.WriteFile(s.path("edited"), []byte(edit(s.text(name))), 0o600))
+	assert.Must(s, os.Rename(s.path("edited"), s.path(name)))
 }
 
 // withoutZ makes a specification that of a writer that writes no z line, which may be
@@ -71,9 +68,7 @@ func TestResultsFollowAReplacedSpecification(t *testing.T) {
 					d.Done(r, results[i])
 				}
 			}))
-			if got := s.tags(file); got != tt.tags {
-				t.Errorf("tags %q, want %q; answers\n%s\n%s", got, tt.tags, lines, s.text(file))
-			}
+			assert.Equal(t, s.tags(file), tt.tags, "tags; answers %s %s", lines, s.text(file))
 			if got := s.log.String(); tt.logged == "" && strings.Contains(got, "msg=replaced") || !strings.Contains(got, tt.logged) {
 				t.Errorf("logged %s", got)
 			}
@@ -95,12 +90,8 @@ func TestMovedSpecificationIsNotDeliveredTwice(t *testing.T) {
 	s.do(file, "h", deliverFunc(func(_ context.Context, d *Delivery) {
 		for _, dir := range []string{"queue", "transport"} {
 			sub := filepath.Join(s.dir, dir, "A")
-			if err := os.Mkdir(sub, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(filepath.Join(s.dir, dir, file), filepath.Join(sub, file)); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.Mkdir(sub, 0o755))
+			assert.Must(t, os.Rename(filepath.Join(s.dir, dir, file), filepath.Join(sub, file)))
 		}
 		again = s.do("A/"+file, "h", give(noUser))
 		d.Done(d.Recipients[0], ok)
@@ -118,14 +109,10 @@ func TestRemovedRecipientIsNotDelivered(t *testing.T) {
 	off := s.spec(file).Groups[0].Recipients[0].Offset
 	s.event(file, workspec.RemovedEvent(testTime, workspec.EventRemoved, "S1A1", []int64{off}, "test"))
 	s.do(file, "h", give(ok))
-	if got := s.tags(file); got != " +" {
-		t.Errorf("tags %q, want the second recipient alone delivered", got)
-	}
+	assert.Equal(t, s.tags(file), " +", "tags")
 	s.event(file, workspec.RemovedEvent(testTime, workspec.EventRestored, "S1A1", []int64{off}, "test"))
 	s.do(file, "h", give(ok))
-	if got := s.tags(file); got != "++" {
-		t.Errorf("tags %q after it was put back", got)
-	}
+	assert.Equal(t, s.tags(file), "++", "tags after it was put back")
 }
 
 // K10: a message file that somebody has cut is not delivered cut.
@@ -134,13 +121,9 @@ func TestShortenedMessageIsDeferred(t *testing.T) {
 	file := s.queue(rcpt{"smtp", "h", "a@h", ""})
 	message := filepath.Join(s.dir, "queue", file)
 	b, err := os.ReadFile(message)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	line := fmt.Sprintf("comment octets %016d\n", len(b)+32+5)
-	if err := os.WriteFile(message, append([]byte(line), b...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(message, append([]byte(line), b...), 0o600))
 	lines := s.do(file, "h", give(ok))
 	a := taproto.ParseLine([]byte(strings.TrimSpace(lines))).Answer
 	if a.Word != taproto.Deferred || !strings.Contains(a.Text, "bytes, and had") || s.tags(file) != " " {
@@ -158,18 +141,12 @@ func TestClaimAfterASummaryStartsAnew(t *testing.T) {
 	}
 	summarise := func() {
 		f, err := s.po.Queue.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		defer f.Close()
 		raw, err := f.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		note := workspec.SupersededEvent(testTime)
-		if err := f.Replace(workspec.Summarise(raw, testTime), raw, workspec.AppendEvent(nil, &note)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, f.Replace(workspec.Summarise(raw, testTime), raw, workspec.AppendEvent(nil, &note)))
 	}
 	s.fs.waiting = func(string) {
 		s.fs.waiting = nil

@@ -7,13 +7,13 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -45,9 +45,7 @@ func converse(t *testing.T, ctx context.Context, a *Agent, slots int, to Deliver
 func pipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { r.Close(); w.Close() })
 	return r, w
 }
@@ -86,9 +84,7 @@ func (c *script) hear() string {
 
 func (c *script) want(want string) {
 	c.Helper()
-	if got := c.hear(); got != want {
-		c.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(c, c.hear(), want)
 }
 
 func (c *script) wantEnd() {
@@ -135,20 +131,14 @@ func TestOneSlotConversation(t *testing.T) { // M32, S7
 	for strings.Count(got, "#hungry\n") < 3 {
 		got += c.hear()
 	}
-	if want := answer(names[0]) + answer(names[1]) + answer(names[2]); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if !slices.Equal(order, names) {
-		t.Errorf("got order %q, want %q", order, names)
-	}
+	assert.Equal(t, got, answer(names[0])+answer(names[1])+answer(names[2]))
+	assert.Same(t, order, names, "order")
 	c.say("#idle\n")
 	c.want("#hungry\n")
 	c.say("#what is this\n\x00\n")
 	c.say("no-such-file\th\n")
 	c.want("#resync no-such-file\n#hungry\n")
-	if got := strings.Count(s.log.String(), "msg=command-ignored"); got != 2 {
-		t.Errorf("got %d ignored commands in the log, want 2", got)
-	}
+	assert.Equal(t, strings.Count(s.log.String(), "msg=command-ignored"), 2, "ignored commands in the log")
 	c.say("\n")
 	c.wantEnd()
 }
@@ -161,9 +151,7 @@ func TestPartialLastLineIsDiscarded(t *testing.T) { // M32
 	c.say(name + "\th")
 	c.in.Close()
 	c.wantEnd()
-	if got := s.tags(name); got != " " {
-		t.Errorf("got tag %q, want it untouched", got)
-	}
+	assert.Equal(t, s.tags(name), " ", "tag")
 }
 
 func TestSlotsAskInOneWriteAndWorkAtOnce(t *testing.T) {
@@ -195,9 +183,7 @@ func TestSlotsAskInOneWriteAndWorkAtOnce(t *testing.T) {
 	for strings.Count(got, "#hungry\n") < len(names) {
 		got += c.hear()
 	}
-	if n := strings.Count(got, "\tok3 "); n != len(names) {
-		t.Errorf("got %d ok3, want %d", n, len(names))
-	}
+	assert.Equal(t, strings.Count(got, "\tok3 "), len(names), "ok3")
 	c.in.Close()
 	c.wantEnd()
 }
@@ -235,9 +221,7 @@ func TestStopFinishesWhatRunsAndDropsTheRest(t *testing.T) { // A17, M32
 				t.Errorf("got %q, want the running job's answer", got)
 			}
 			c.wantEnd()
-			if got := s.tags(runs) + s.tags(waits); got != "+ " {
-				t.Errorf("got tags %q, want %q", got, "+ ")
-			}
+			assert.Equal(t, s.tags(runs)+s.tags(waits), "+ ", "tags")
 		})
 	}
 }
@@ -271,9 +255,7 @@ func TestSchedulerThatStopsReadingEndsTheAgentInOrder(t *testing.T) { // M18
 	case <-time.After(20 * time.Second):
 		t.Fatal("Run does not end")
 	}
-	if got := s.tags(names[0]) + s.tags(names[1]); got != "++" {
-		t.Errorf("got tags %q, want ++: what was delivered is marked", got)
-	}
+	assert.Equal(t, s.tags(names[0])+s.tags(names[1]), "++", "tags")
 }
 
 // Del2: what an agent holds of a message to 10,000 recipients is no more after a thousand
@@ -316,9 +298,7 @@ func TestDel2ClaimIsBounded(t *testing.T) {
 		// The scheduler summarises when readers have gone over 64k recipients.
 		summary := n%7 == 0
 		if summary || n == 1 {
-			if err := os.WriteFile(s.path(name), file, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.WriteFile(s.path(name), file, 0o600))
 			got := uint64(0)
 			if n == 1 || n%70 == 0 {
 				got = claim()

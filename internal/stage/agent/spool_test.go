@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
@@ -38,14 +39,10 @@ func newSpool(t testing.TB) *spool {
 	t.Helper()
 	s := &spool{TB: t, dir: t.TempDir(), log: &logtest.Buffer{}}
 	disk, err := durable.NewOS(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { disk.Close() })
 	s.fs = &faultyFS{FS: disk}
-	if err := postoffice.Init(s.fs); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(s.fs))
 	if s.po, err = postoffice.Open(postoffice.Config{FS: s.fs}); err != nil {
 		t.Fatal(err)
 	}
@@ -60,9 +57,7 @@ func newSpool(t testing.TB) *spool {
 func (s *spool) owner() *postoffice.Owner {
 	s.Helper()
 	o, err := s.po.Owners.Take("test")
-	if err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, err)
 	s.Cleanup(func() { o.Release() })
 	return o
 }
@@ -79,17 +74,11 @@ func (s *spool) message(header, body string) (string, int64) {
 func (s *spool) messageOf(envelope, header, body string) (string, int64) {
 	s.Helper()
 	tmp := filepath.Join(s.dir, "queue", "new")
-	if err := os.WriteFile(tmp, []byte(envelope+header+body), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, os.WriteFile(tmp, []byte(envelope+header+body), 0o600))
 	info, err := os.Stat(tmp)
-	if err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, err)
 	name := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10) + "-7"
-	if err := os.Rename(tmp, filepath.Join(s.dir, "queue", name)); err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, os.Rename(tmp, filepath.Join(s.dir, "queue", name)))
 	return name, int64(len(envelope) + len(header))
 }
 
@@ -115,12 +104,8 @@ func (s *spool) specify(name string, body int64, header string, rcpts ...rcpt) {
 		list = append(list, workspec.Recipient{Channel: r.channel, Host: r.host, Address: r.address, Privilege: "65534", Notary: r.notary})
 	}
 	w.Group(workspec.Sender{Channel: "local", Host: "sender", Address: "s@example.org", Privilege: "1"}, list, []byte(header))
-	if err := w.Close(); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.WriteFile(s.path(name), b.Bytes(), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, w.Close())
+	assert.Must(s, os.WriteFile(s.path(name), b.Bytes(), 0o600))
 }
 
 // path is the specification's.
@@ -129,18 +114,14 @@ func (s *spool) path(name string) string { return filepath.Join(s.dir, "transpor
 func (s *spool) text(name string) string {
 	s.Helper()
 	b, err := os.ReadFile(s.path(name))
-	if err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, err)
 	return string(b)
 }
 
 func (s *spool) spec(name string) *workspec.Spec {
 	s.Helper()
 	spec, err := workspec.Parse([]byte(s.text(name)))
-	if err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, err)
 	return spec
 }
 
@@ -160,9 +141,7 @@ func (s *spool) tags(name string) string {
 func (s *spool) mark(name string, recipient int, b []byte) {
 	s.Helper()
 	f, err := os.OpenFile(s.path(name), os.O_RDWR, 0)
-	if err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, err)
 	defer f.Close()
 	off := s.spec(name).Groups[0].Recipients[recipient].Offset
 	if _, err := f.WriteAt(b, workspec.TagOffset(off)); err != nil {
@@ -174,9 +153,7 @@ func (s *spool) mark(name string, recipient int, b []byte) {
 func (s *spool) event(name string, e workspec.Event) {
 	s.Helper()
 	f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		s.Fatal(err)
-	}
+	assert.Must(s, err)
 	defer f.Close()
 	if _, err := f.Write(workspec.AppendEvent(nil, &e)); err != nil {
 		s.Fatal(err)

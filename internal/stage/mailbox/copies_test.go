@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/agent"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
@@ -34,9 +35,7 @@ func TestAtk6TagsGetOneCopyOfAMessage(t *testing.T) {
 			p := newPost(t, template)
 			joe := mailTo("joe@example.org")
 			got := p.do(p.queue("s@example.org", "Subject: x\n\n", "body\n", append(tagged(n), joe)...))
-			if len(got) != n+1 {
-				t.Errorf("%d answers, want %d", len(got), n+1)
-			}
+			assert.Equal(t, len(got), n+1, "answers")
 			for _, answer := range got {
 				if !strings.HasPrefix(answer, "\tok3 ") {
 					t.Fatalf("got %q, want ok3", answer)
@@ -134,18 +133,12 @@ func TestAtk6CopyForTagsSurvivesEveryCut(t *testing.T) {
 func tagsOK(t *testing.T, disk *cutfs.FS, name string) (n int) {
 	t.Helper()
 	f, err := disk.Open("transport/"+name, os.O_RDONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	b, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	spec, err := workspec.Parse(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, r := range spec.Groups[0].Recipients {
 		if r.Tag == workspec.TagOK {
 			n++
@@ -187,9 +180,7 @@ func TestAtk6CopyOfAnotherTagIsFound(t *testing.T) {
 			} else {
 				copies = strings.Count(p.read(box), "\nSubject: x\n")
 			}
-			if copies != 1 {
-				t.Errorf("got %d copies, want one", copies)
-			}
+			assert.Equal(t, copies, 1, "copies")
 		})
 	}
 }

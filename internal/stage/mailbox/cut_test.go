@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/agent"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
@@ -77,9 +78,7 @@ func fillDisk(t *testing.T, disk *cutfs.FS, whole bool, rcpts ...workspec.Recipi
 	}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 	}
 	must(postoffice.Init(disk))
 	if disk.Model() == cutfs.Journal {
@@ -121,17 +120,11 @@ func attempt(t *testing.T, disk *cutfs.FS, name string, quota Quota, cut func(*c
 	t.Helper()
 	proc := disk.Process()
 	po, err := postoffice.Open(postoffice.Config{FS: proc})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	owner, err := po.Owners.Take("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	m, err := New(Config{Template: "/%u/", LocalUsers: "passwd", Hostname: "h", Quota: quota, Now: func() time.Time { return testTime }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	m.users.byName["jim"] = remembered[account]{account{login: "jim"}, testTime.Add(time.Hour)}
 	m.open = func(dir string, _ int, _ bool) (maildirFS, error) {
 		if _, err := proc.Stat(strings.TrimPrefix(dir, "/")); err != nil {
@@ -158,29 +151,21 @@ func look(t *testing.T, disk *cutfs.FS, name string) state {
 	t.Helper()
 	read := func(name string) string {
 		f, err := disk.Open(name, os.O_RDONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		defer f.Close()
 		b, err := io.ReadAll(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		return string(b)
 	}
 	spec, err := workspec.Parse([]byte(read("transport/" + name)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	s := state{tag: spec.Groups[0].Recipients[0].Tag, history: spec.History}
 	entries, err := disk.ReadDir("jim/new")
 	if err != nil {
 		return s // not made yet
 	}
 	for _, e := range entries {
-		if got := read("jim/new/" + e.Name); got != top+"Subject: x\n\n"+cutBody {
-			t.Errorf("%s: a part of a message in new/: %q\n%s", e.Name, got, disk.Log())
-		}
+		assert.Equal(t, read("jim/new/"+e.Name), top+"Subject: x\n\n"+cutBody, "%s in new/; %s", e.Name, disk.Log())
 		s.whole++
 	}
 	tmp, err := disk.ReadDir("jim/tmp")
@@ -277,9 +262,7 @@ func putSizes(t *testing.T, disk *cutfs.FS, text string) {
 	if err == nil {
 		err = errors.Join(f.SetModTime(testTime.Add(-time.Hour)), f.Sync(), f.Close(), disk.SyncDir("jim"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 }
 
 // after checks a disk after a stop and delivers what is open.
@@ -292,9 +275,7 @@ func after(t *testing.T, disk *cutfs.FS, name string, quota Quota, where string,
 		}
 	}()
 	if s.tag == workspec.TagOK {
-		if s.whole != 1 {
-			t.Errorf("%s: the tag says delivered, and new/ has %d messages", where, s.whole)
-		}
+		assert.Equal(t, s.whole, 1, "%s: the tag says delivered; messages in new/", where)
 		return
 	}
 	attempt(t, disk, name, quota, func(*cutfs.FS) {})

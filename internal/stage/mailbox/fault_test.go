@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -85,9 +86,7 @@ func TestTroubleWithTheStoreDefersAndWhatIsWrongWithTheNameFails(t *testing.T) {
 			if len(got) != 1 || !strings.Contains(got[0], "\t"+c.word+" "+c.status+" ") {
 				t.Errorf("got %q, want %s %s", got, c.word, c.status)
 			}
-			if after := tree(t, p.mail); after != before {
-				t.Errorf("files: got %s, want %s", after, before)
-			}
+			assert.Equal(t, tree(t, p.mail), before, "files")
 			if c.word != "deferred" {
 				d := p.spec(id).Diagnostics
 				if len(d) != 1 || d[0].Notary.Status != c.status || !strings.HasPrefix(d[0].Notary.Diagnostic, "x-local; ") {
@@ -108,9 +107,7 @@ func tree(t *testing.T, dir string) string {
 		names = append(names, name+" "+d.Type().String())
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return strings.Join(names, "\n")
 }
 
@@ -138,9 +135,7 @@ func TestUserIsFoundInLowerCaseAndQuoted(t *testing.T) {
 	for _, address := range []string{"JIM@a.example", `"jim"@a.example`, `"j\im"@a.example`, "jim"} {
 		p.deliver("s@example.org", "Subject: x\n\n", "b\n", mailTo(address))
 	}
-	if got := strings.Count(p.read(filepath.Join(p.mail, "jim")), "\nReceived: "); got != 4 {
-		t.Errorf("got %d messages, want 4", got)
-	}
+	assert.Equal(t, strings.Count(p.read(filepath.Join(p.mail, "jim")), "\nReceived: "), 4, "messages")
 }
 
 func TestUserIsFoundWithATag(t *testing.T) {
@@ -150,9 +145,7 @@ func TestUserIsFoundWithATag(t *testing.T) {
 		to.Host = "jim@a.example"
 		p.deliver("s@example.org", "Subject: x\n\n", "b\n", to)
 	}
-	if got := strings.Count(p.read(filepath.Join(p.mail, "jim")), "\nReceived: "); got != 3 {
-		t.Errorf("got %d messages, want 3", got)
-	}
+	assert.Equal(t, strings.Count(p.read(filepath.Join(p.mail, "jim")), "\nReceived: "), 3, "messages")
 }
 
 // A look-up holds for a minute, and no longer; an unknown user is looked for again.
@@ -160,9 +153,7 @@ func TestUsersAreRememberedForAMinute(t *testing.T) {
 	now := testTime
 	list := filepath.Join(t.TempDir(), "users")
 	write := func(s string) {
-		if err := os.WriteFile(list, []byte(s), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(list, []byte(s), 0o600))
 	}
 	u := newUsers(list, func() time.Time { return now })
 	known := func(login string) bool {

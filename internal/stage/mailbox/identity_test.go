@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"zmailer/internal/run/assert"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -119,9 +121,7 @@ func TestFileIsWrittenWithTheRightsOfItsPrivilege(t *testing.T) { // M48
 	if got := to("open/up/secret", strconv.Itoa(otherUID)); len(got) != 1 || !strings.Contains(got[0], "\tdeferred 4.3.5 ") {
 		t.Errorf("through a link: got %q, want deferred 4.3.5", got)
 	}
-	if got := p.read(filepath.Join(p.mail, "secret")); got != "root's\n" {
-		t.Errorf("got %q, want it untouched", got)
-	}
+	assert.Equal(t, p.read(filepath.Join(p.mail, "secret")), "root's\n")
 }
 
 func TestRootMakesNothingWhereEverybodyWrites(t *testing.T) {
@@ -146,9 +146,7 @@ func TestIdentityIsOfOneThreadAndGivenBack(t *testing.T) {
 		t.Skip("only root may become another user")
 	}
 	c, err := ownCredentials()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	uid := func() int {
 		n, _ := unix.SetfsuidRetUid(-1)
 		return n
@@ -160,28 +158,18 @@ func TestIdentityIsOfOneThreadAndGivenBack(t *testing.T) {
 			for range 50 {
 				id := identity{uid: otherUID + i, gid: otherUID}
 				err := c.as(id, func() error {
-					if uid() != id.uid {
-						t.Errorf("got uid %d, want %d", uid(), id.uid)
-					}
+					assert.Equal(t, uid(), id.uid, "uid")
 					runtime.Gosched()
 					err := c.asRoot(id, func() error {
-						if uid() != 0 {
-							t.Errorf("as root: got uid %d", uid())
-						}
+						assert.Equal(t, uid(), 0, "as root: uid")
 						return failure
 					})
-					if uid() != id.uid {
-						t.Errorf("after asRoot: got uid %d, want %d", uid(), id.uid)
-					}
+					assert.Equal(t, uid(), id.uid, "after asRoot: uid")
 					return err
 				})
-				if err != failure {
-					t.Errorf("got %v, want %v", err, failure)
-				}
+				assert.Equal(t, err, failure)
 				runtime.LockOSThread()
-				if uid() != 0 {
-					t.Errorf("after: got uid %d", uid())
-				}
+				assert.Equal(t, uid(), 0, "after: uid")
 				if groups, err := unix.Getgroups(); err != nil || len(groups) != len(c.groups) {
 					t.Errorf("after: got groups %v, %v, want %v", groups, err, c.groups)
 				}
@@ -194,15 +182,11 @@ func TestIdentityIsOfOneThreadAndGivenBack(t *testing.T) {
 		defer func() { recover() }()
 		_ = c.as(identity{otherUID, otherUID}, func() error { panic("within") })
 	}()
-	if uid() != 0 {
-		t.Errorf("after a panic: got uid %d", uid())
-	}
+	assert.Equal(t, uid(), 0, "after a panic: uid")
 }
 
 func TestInvalidPrivilegeMeansUserNobody(t *testing.T) {
 	for s, want := range map[string]int{"0": 0, "1000": 1000, "": nobody, "-1": nobody, "root": nobody, "99999999999": nobody} {
-		if got := privilege(s); got != want {
-			t.Errorf("%q: got %d, want %d", s, got, want)
-		}
+		assert.Equal(t, privilege(s), want, s)
 	}
 }

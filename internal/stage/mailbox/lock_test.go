@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -66,12 +68,8 @@ func TestDotLocksOfOthers(t *testing.T) {
 func hold(t *testing.T, name string) (release func()) {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	assert.Must(t, unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}))
 	t.Cleanup(func() { f.Close() })
 	return func() { f.Close() }
 }

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // quote sends a message through the quoter in pieces of some size.
@@ -21,9 +23,7 @@ func quote(t *testing.T, s string, piece int) string {
 		rest = rest[n:]
 	}
 	q.end()
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Flush())
 	return b.String()
 }
 
@@ -43,9 +43,7 @@ func TestQuotingAddsOneMarkToEachFromLine(t *testing.T) {
 		"carriage return":          {"\rFrom x\n", "\rFrom x\n\n"},
 	} {
 		for piece := 1; piece < 8; piece++ {
-			if got := quote(t, c.in, piece); got != c.want {
-				t.Errorf("%s, in pieces of %d: got %q, want %q", name, piece, got, c.want)
-			}
+			assert.Equal(t, quote(t, c.in, piece), c.want, "%s, in pieces of %d", name, piece)
 		}
 	}
 }
@@ -67,8 +65,6 @@ func FuzzQuotingCanBeUndone(f *testing.F) {
 		if !strings.HasSuffix(s, "\n") {
 			want += "\n"
 		}
-		if back := marked.ReplaceAllString(got, "$1"); back != want+"\n" {
-			t.Errorf("got %q back, want %q", back, want+"\n")
-		}
+		assert.Equal(t, marked.ReplaceAllString(got, "$1"), want+"\n", "back")
 	})
 }

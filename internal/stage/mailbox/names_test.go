@@ -4,10 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,9 +50,7 @@ func TestDur3MboxOfAKilledAttemptIsSynced(t *testing.T) {
 			p.must(os.WriteFile(box, []byte(content), 0o600))
 			for i, want := range []int{1, 1, 2} {
 				p.deliver("s@example.org", "Subject: x\n\n", "b\n", mailTo("jim@example.org"))
-				if got := r.count(box); got != want {
-					t.Errorf("the mbox was synced %d times, want %d", got, want)
-				}
+				assert.Equal(t, r.count(box), want, "times the mbox was synced")
 				if r.count(filepath.Dir(box)) != 1 {
 					t.Errorf("synced %q, want the directory above as well, once", r.synced)
 				}
@@ -85,9 +84,7 @@ func TestDur3NewMaildirIsSyncedUpToTheHome(t *testing.T) {
 	p.must(os.MkdirAll(box, 0o700))
 	p.must(os.Mkdir(filepath.Join(box, "new"), 0o700))
 	p.must(p.mailbox.syncStore(box, target{path: box + "/", home: home + "/"}))
-	if want := []string{box + "/new", box, filepath.Dir(box)}; !slices.Equal(r.synced, want) {
-		t.Errorf("got %q, want %q", r.synced, want)
-	}
+	assert.Same(t, r.synced, []string{box + "/new", box, filepath.Dir(box)})
 }
 
 // Dur3: the store that a killed agent of root's has left as root's goes to its user, and

@@ -14,9 +14,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -41,13 +41,9 @@ func programTo(command, uid, original string) workspec.Recipient {
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "pipe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(dir, 0o777))
 	return dir
 }
 
@@ -70,9 +66,7 @@ func TestProgramGetsTheMessageAndNothingElse(t *testing.T) {
 	}
 	want := "From s'x@example.org Sat Nov 21 00:12:50 2026\nReturn-Path: <s'x@example.org>\nDelivered-To: jim+news;x@example.org\n" +
 		"Received: here\nSubject: x\n\nFrom here\n.\nno newline"
-	if diff := cmp.Diff(p.read(dir+"/message"), want); diff != "" {
-		t.Errorf("message, got - want +:\n%s", diff)
-	}
+	assert.Same(t, p.read(dir+"/message"), want, "message")
 	env := strings.Split(strings.TrimSpace(p.read(dir+"/env")), "\n")
 	env = slices.DeleteFunc(env, func(s string) bool { // a shell's own
 		return strings.HasPrefix(s, "PWD=") || strings.HasPrefix(s, "_=") || strings.HasPrefix(s, "SHLVL=") || strings.HasPrefix(s, "OLDPWD=")
@@ -86,22 +80,14 @@ func TestProgramGetsTheMessageAndNothingElse(t *testing.T) {
 		}
 	}
 	if os.Geteuid() == 0 {
-		if diff := cmp.Diff(env, wantEnv); diff != "" {
-			t.Errorf("environment, got - want +:\n%s", diff)
-		}
-		if got := p.read(dir + "/pwd"); got != "/\n" {
-			t.Errorf("working directory: got %q, want /", got)
-		}
+		assert.Same(t, env, wantEnv, "environment")
+		assert.Equal(t, p.read(dir+"/pwd"), "/\n", "working directory")
 		if got := strings.Fields(p.read(dir + "/groups")); len(got) != 1 || got[0] == "0" {
 			t.Errorf("groups: got %q, want one that is not root's", got)
 		}
 	}
-	if got := p.read(dir + "/uid"); got != runner()+"\n" {
-		t.Errorf("uid: got %q, want %s", got, runner())
-	}
-	if got := p.spec(name).Groups[0].Recipients[0].Tag; got != workspec.TagOK {
-		t.Errorf("tag: got %c", got)
-	}
+	assert.Equal(t, p.read(dir+"/uid"), runner()+"\n", "uid")
+	assert.Equal(t, p.spec(name).Groups[0].Recipients[0].Tag, workspec.TagOK, "tag")
 }
 
 // What a program's end means. Only codes that say so are permanent; trouble of this
@@ -153,16 +139,12 @@ func TestExitCodeDecides(t *testing.T) {
 func gone(t *testing.T, pid string) {
 	t.Helper()
 	n, err := strconv.Atoi(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	fd, err := unix.PidfdOpen(n, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer unix.Close(fd)
 	for deadline := time.Now().Add(time.Minute); ; {
 		left := int(time.Until(deadline).Milliseconds())
@@ -386,9 +368,7 @@ func TestProgramOfADeadAgentIsInDoubtAndRunAgain(t *testing.T) {
 	if got := p.do(name); len(got) != 1 || !strings.HasPrefix(got[0], "\tok3") {
 		t.Fatalf("got %q", got)
 	}
-	if got := p.read(dir + "/ran"); got != "ran\n" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, p.read(dir+"/ran"), "ran\n")
 	if !strings.Contains(p.log.String(), "msg=in-doubt") {
 		t.Errorf("the doubt was not said:\n%s", p.log)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -55,16 +56,12 @@ func TestDeliveryToMaildirIsFoundByItsName(t *testing.T) {
 			id := p.queue("s@example.org", "Subject: x\n\n", "body\n", mailTo("jim@example.org"))
 			p.do(id)
 			c.meanwhile(p, p.names(dir(p, "new"))[0])
-			if got := p.again(id); got != c.doubt {
-				t.Errorf("in doubt: got %v, want %v", got, c.doubt)
-			}
+			assert.Equal(t, p.again(id), c.doubt, "in doubt")
 			copies := append(p.names(dir(p, "new")), p.names(dir(p, "cur"))...)
 			if len(copies) != 1 || len(p.names(dir(p, c.in))) != 1 {
 				t.Errorf("got %q, want one copy in %s", copies, c.in)
 			}
-			if got := p.read(dir(p, c.in+"/"+copies[0])); got != top+"Subject: x\n\nbody\n" {
-				t.Errorf("got %q", got)
-			}
+			assert.Equal(t, p.read(dir(p, c.in+"/"+copies[0])), top+"Subject: x\n\nbody\n")
 			if left := p.names(dir(p, "tmp")); c.in == "new" && name != "it was half moved" && len(left) > 0 {
 				t.Errorf("left in tmp/: %q", left)
 			}
@@ -117,9 +114,7 @@ func TestDeliveryToMboxIsFoundAtItsPlace(t *testing.T) {
 			p.do(id)
 			// In place: the file is the same for whoever has it open.
 			p.must(os.WriteFile(box, []byte(c.meanwhile(p.read(box))), 0o600))
-			if got := p.again(id); got != c.doubt {
-				t.Errorf("in doubt: got %v, want %v", got, c.doubt)
-			}
+			assert.Equal(t, p.again(id), c.doubt, "in doubt")
 			got := p.read(box)
 			want := c.before + "From s@example.org Sat Nov 21 00:12:50 2026\n" + top + "Subject: x\n\n>From b\n\n"
 			if !strings.HasPrefix(got, want) || strings.Count(got, "Subject: x\n") != c.copies || strings.Contains(got, "\n\n\n") {

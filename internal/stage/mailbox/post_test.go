@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/agent"
 	"zmailer/internal/wire/taproto"
@@ -61,9 +62,7 @@ func newPost(t *testing.T, template string) *post {
 
 func (p *post) must(err error) {
 	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
+	assert.Must(p, err)
 }
 
 const testEnvelope = "from <s@example.org>\nto <r@example.org>\nenv-end\n"

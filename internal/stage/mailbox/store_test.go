@@ -9,8 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -44,9 +43,7 @@ func TestMaildirHoldsTheExactBytes(t *testing.T) { // Z4
 		t.Run(name, func(t *testing.T) {
 			p := newPost(t, "$MAIL/%u/")
 			p.deliver("s@example.org", c.header, c.body, mailTo("jim@example.org"))
-			if diff := cmp.Diff(p.maildir(filepath.Join(p.mail, "jim")), []string{c.maildir}); diff != "" {
-				t.Errorf("got - want +:\n%.2000s", diff)
-			}
+			assert.Same(t, p.maildir(filepath.Join(p.mail, "jim")), []string{c.maildir})
 		})
 	}
 }
@@ -60,12 +57,8 @@ func TestMboxHoldsTheExactBytes(t *testing.T) { // Z4
 			p.deliver("s@example.org", c.header, c.body, mailTo("jim@example.org"))
 			p.deliver("s@example.org", c.header, c.body, mailTo("jim@example.org"))
 			want := from + c.mbox + from + c.mbox
-			if diff := cmp.Diff(p.read(filepath.Join(p.mail, "jim")), want); diff != "" {
-				t.Errorf("got - want +:\n%.2000s", diff)
-			}
-			if diff := cmp.Diff(p.names(p.mail), []string{"jim"}); diff != "" {
-				t.Errorf("files, got - want +:\n%s", diff)
-			}
+			assert.Same(t, p.read(filepath.Join(p.mail, "jim")), want)
+			assert.Same(t, p.names(p.mail), []string{"jim"}, "files")
 		})
 	}
 }
@@ -74,15 +67,11 @@ func TestNullSenderIsDaemonInTheFromLine(t *testing.T) {
 	p := newPost(t, "$MAIL/%u")
 	p.deliver("<>", "Subject: x\n\n", "b\n", mailTo("jim@example.org"))
 	want := "From MAILER-DAEMON Sat Nov 21 00:12:50 2026\nReturn-Path: <>\nDelivered-To: jim@example.org\nReceived: here\nSubject: x\n\nb\n\n"
-	if diff := cmp.Diff(p.read(filepath.Join(p.mail, "jim")), want); diff != "" {
-		t.Errorf("got - want +:\n%s", diff)
-	}
+	assert.Same(t, p.read(filepath.Join(p.mail, "jim")), want)
 }
 
 func TestSenderWithBlanksIsOneWordInTheFromLine(t *testing.T) {
-	if got, want := fromLine(`"a b	c"@example.org`, testTime), "From \"a-b-c\"@example.org Sat Nov 21 00:12:50 2026\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, fromLine(`"a b	c"@example.org`, testTime), "From \"a-b-c\"@example.org Sat Nov 21 00:12:50 2026\n")
 }
 
 // A Maildir and its directories are made on demand, for the user alone; the name
@@ -92,14 +81,10 @@ func TestMaildirIsMadeForTheUserAlone(t *testing.T) {
 	p.deliver("s@example.org", "Subject: x\n\n", "body\n", mailTo("jim@example.org"))
 	dir := filepath.Join(p.mail, "example.org", "jim")
 	for _, sub := range []string{"", "/tmp", "/new", "/cur"} {
-		if got := p.mode(dir + sub); got != 0o700 {
-			t.Errorf("%s: got mode %o, want 700", dir+sub, got)
-		}
+		assert.Equal(t, p.mode(dir+sub), 0o700, "%s: mode", dir+sub)
 	}
 	name := p.names(dir + "/new")[0]
-	if got := p.mode(dir + "/new/" + name); got != 0o600 {
-		t.Errorf("message: got mode %o, want 600", got)
-	}
+	assert.Equal(t, p.mode(dir+"/new/"+name), 0o600, "message: mode")
 	size := len(p.maildir(dir)[0])
 	want := fmt.Sprintf(`^\d{10}\.S\d+A\w+R\d+\.mta\.example\.org,S=%d$`, size)
 	if !regexp.MustCompile(want).MatchString(name) {
@@ -109,12 +94,8 @@ func TestMaildirIsMadeForTheUserAlone(t *testing.T) {
 
 func TestHostNameOfMaildirFilesIsEscaped(t *testing.T) {
 	m, err := New(Config{Template: "/var/mail/%u", Hostname: "a/b:c"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := m.host, `a\057b\072c`; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Must(t, err)
+	assert.Equal(t, m.host, `a\057b\072c`)
 }
 
 func TestOneDeliveryOnEachChannel(t *testing.T) { // M49
@@ -127,24 +108,16 @@ func TestOneDeliveryOnEachChannel(t *testing.T) { // M49
 		workspec.Recipient{Channel: "local", Host: "file.nobody", Address: file, Privilege: ownUID()})
 	want := []string{"\tok3 delivered to a Maildir", "\tok3 delivered to an mbox file", "\tok3 delivered to a Maildir",
 		"\tok3 discarded", "\tok3 discarded", "\tok3 delivered to an mbox file"}
-	if diff := cmp.Diff(p.do(name), want); diff != "" {
-		t.Errorf("answers, got - want +:\n%s", diff)
-	}
+	assert.Same(t, p.do(name), want, "answers")
 	letter := "Return-Path: <s@example.org>\nDelivered-To: " + file + "\nReceived: here\nSubject: x\n\nbody\n\n"
 	from := "From s@example.org Sat Nov 21 00:12:50 2026\n"
-	if diff := cmp.Diff(p.read(file), from+letter+from+letter); diff != "" {
-		t.Errorf("mbox file, got - want +:\n%s", diff)
-	}
-	if got := len(p.maildir(dir)) + len(p.maildir(filepath.Join(p.mail, "jim"))); got != 2 {
-		t.Errorf("got %d messages in Maildirs, want 2", got)
-	}
+	assert.Same(t, p.read(file), from+letter+from+letter, "mbox file")
+	assert.Equal(t, len(p.maildir(dir))+len(p.maildir(filepath.Join(p.mail, "jim"))), 2, "messages in Maildirs")
 	if info, err := os.Stat("/dev/null"); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		t.Errorf("/dev/null: got %v, %v", info, err)
 	}
 	// A kill between store and tag leaves the doubt recorded, one event each.
-	if got := len(p.spec(name).History); got != 4 {
-		t.Errorf("got %d sent events, want 4", got)
-	}
+	assert.Equal(t, len(p.spec(name).History), 4, "sent events")
 }
 
 func TestLocalSuccessReportSaysDelivered(t *testing.T) {
@@ -152,9 +125,7 @@ func TestLocalSuccessReportSaysDelivered(t *testing.T) {
 	r := mailTo("jim@example.org")
 	r.Notary = "NOTIFY=SUCCESS ORCPT=rfc822;jim@example.org"
 	name := p.queue("s@example.org", "Subject: x\n\n", "body\n", r)
-	if diff := cmp.Diff(p.do(name), []string{"\tok2 delivered to a Maildir"}); diff != "" {
-		t.Errorf("answers, got - want +:\n%s", diff)
-	}
+	assert.Same(t, p.do(name), []string{"\tok2 delivered to a Maildir"}, "answers")
 	d := p.spec(name).Diagnostics
 	if len(d) != 1 || d[0].Notary.Action != "delivered" || d[0].Notary.Status != "2.0.0" || d[0].Notary.Diagnostic != "x-local; delivered to a Maildir" {
 		t.Errorf("got diagnostics %+v, want one that says delivered", d)
@@ -229,9 +200,7 @@ func checkNumbered(t *testing.T, messages []string, count int) {
 		}
 		seen[n] = true
 	}
-	if len(seen) != count {
-		t.Errorf("got %d messages, want %d", len(seen), count)
-	}
+	assert.Equal(t, len(seen), count, "messages")
 }
 
 func TestMissingPartsOfAMaildirAreMade(t *testing.T) {

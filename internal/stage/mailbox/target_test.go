@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/agent"
 	"zmailer/internal/workspec"
 )
@@ -30,9 +31,7 @@ func TestFilesOfRootsTablesAreTheDaemonsUsers(t *testing.T) {
 		"root's, daemons' user: root": {"root", "0", ""},
 	} {
 		m, err := New(Config{Template: "/var/mail/%u", LocalUsers: "passwd", Hostname: "h", FileUser: tt.daemons})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		r := &agent.Recipient{Recipient: &workspec.Recipient{Channel: "file", Host: "file.x", Address: "/x", Privilege: tt.privilege}}
 		got, err := m.fileTarget(r)
 		if (err == nil) != (tt.want != "") || err == nil && strconv.Itoa(got.as.uid) != tt.want {
@@ -80,18 +79,14 @@ func FuzzMailboxStaysInItsPlace(f *testing.F) {
 		f.Add(s)
 	}
 	p, err := parseTemplate("/base/mail/%d/%u/")
-	if err != nil {
-		f.Fatal(err)
-	}
+	assert.Must(f, err)
 	f.Fuzz(func(t *testing.T, address string) {
 		login, domain := cutAddress(address)
 		if !safeElement(login) || !safeElement(domain) {
 			return
 		}
 		got, err := p.expand(login, "/home", domain)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		bare := strings.TrimSuffix(got, "/")
 		if path.Clean(bare) != bare || !strings.HasPrefix(bare, "/base/mail/") || strings.Count(bare, "/") != 4 || strings.ContainsAny(bare, "\x00\n") {
 			t.Errorf("%q: got %q", address, got)

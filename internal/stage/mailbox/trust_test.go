@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // wantRefused has mail for jim, who is otherUID, wait, with a line that names the path.
@@ -58,9 +60,7 @@ func TestSec6PlantedMboxIsNotWritten(t *testing.T) {
 			p.must(plant(p, box, victim))
 			p.wantRefused(box)
 			for _, file := range []string{box, victim} {
-				if got := p.read(file); got != before {
-					t.Errorf("%s: got %q, want it untouched", file, got)
-				}
+				assert.Equal(t, p.read(file), before, file)
 			}
 		})
 	}
@@ -133,9 +133,7 @@ func TestSec6PlantedArchiveIsNotWritten(t *testing.T) {
 	if got := p.do(p.queue("s@example.org", "Subject: x\n\n", "b\n", r)); len(got) != 1 || !strings.Contains(got[0], "\tdeferred 4.3.5 ") {
 		t.Errorf("got %q, want deferred 4.3.5", got)
 	}
-	if got := p.read(box); got != "" {
-		t.Errorf("got %q, want it untouched", got)
-	}
+	assert.Equal(t, p.read(box), "")
 }
 
 // Sec6: what belongs to its recipient is delivered to as before in such a directory, also

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 )
@@ -61,9 +62,7 @@ func TestDel1RecipientThatDraws421IsTriedApart(t *testing.T) {
 			for _, i := range c.drawers {
 				want[i] = ' '
 			}
-			if got := s.Tags(name); got != string(want) {
-				t.Errorf("after %d attempts: tags %q, want %q", c.attempts, got, want)
-			}
+			assert.Equal(t, s.Tags(name), string(want), "after %d attempts: tags", c.attempts)
 			if c.lmtp && strings.HasPrefix(c.at, ".") {
 				return // the sink records a transaction, not who of it was taken
 			}
@@ -73,9 +72,7 @@ func TestDel1RecipientThatDraws421IsTriedApart(t *testing.T) {
 				if slices.Contains(c.drawers, i) {
 					n = 0
 				}
-				if got := counts[fmt.Sprintf("RCPT To:<to%d@there.test>", i)]; got != n {
-					t.Errorf("recipient %d: %d copies, want %d", i, got, n)
-				}
+				assert.Equal(t, counts[fmt.Sprintf("RCPT To:<to%d@there.test>", i)], n, "recipient %d: copies", i)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 )
@@ -17,14 +18,10 @@ func settings(t *testing.T, files map[string]string) *config.Config {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	c, err := config.Load(filepath.Join(dir, "zmailer.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return c
 }
 
@@ -64,9 +61,7 @@ func TestDKIMKeysAreComparedWithTheirRecords(t *testing.T) {
 	keys := newSigner(t)
 	other := newSigner(t)
 	pem, err := os.ReadFile(filepath.Join(keys.dir, "key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	half := len(keys.record) / 2
 	zone := fmt.Sprintf(`
 good._domainkey.example.org.  300 IN TXT "something else"

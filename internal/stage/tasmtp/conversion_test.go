@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 )
@@ -39,9 +40,7 @@ func runConversions(t *testing.T, extension string, cases map[string]conversion)
 			if answers[0].Word != taproto.OK3 {
 				t.Fatalf("got %+v", answers)
 			}
-			if got := strings.ReplaceAll(sink.Messages()[0].Data, "\r\n", "\n"); got != c.want+".\n" {
-				t.Errorf("got\n%s\nwant\n%s", got, c.want)
-			}
+			assert.Equal(t, strings.ReplaceAll(sink.Messages()[0].Data, "\r\n", "\n"), c.want+".\n")
 		})
 	}
 }

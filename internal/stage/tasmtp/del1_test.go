@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/agent"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -44,13 +45,9 @@ func TestDel1RandomNextHop(t *testing.T) {
 	t.Logf("seed %d; repeat with -seed or HOP_SEED", seed)
 	spool := NewSpool(t)
 	owner, err := spool.PostOffice.Owners.Take("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer func() {
-		if err := owner.Release(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, owner.Release())
 	}()
 	a := &agent.Agent{PostOffice: spool.PostOffice, Owner: owner, Name: "smtp"}
 	rounds, failed := *hopRounds, 0
@@ -133,9 +130,7 @@ func (r *hopRound) run(sum map[string]int) {
 	r.hop.all.Wait()
 	for _, name := range names {
 		for _, dir := range []string{"queue", "transport"} {
-			if err := os.Remove(filepath.Join(r.Dir, dir, name)); err != nil {
-				r.t.Error(err)
-			}
+			assert.NoError(r.t, os.Remove(filepath.Join(r.Dir, dir, name)))
 		}
 	}
 	r.compare(sum)
@@ -205,9 +200,7 @@ func (r *hopRound) attempt(name, host string) (done bool) {
 func appendDeferral(t *testing.T, s *Spool, name string, a *taproto.Answer) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(s.Dir, "transport", name), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	if _, err := f.Write(workspec.AppendEvent(nil, &workspec.Event{Time: time.Now(), Recipient: a.Offset, Event: workspec.EventDeferred, Text: a.Text})); err != nil {
 		t.Fatal(err)

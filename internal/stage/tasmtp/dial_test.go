@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -37,9 +37,7 @@ func TestFamiliesTakeTurnsAndIPv6IsFirst(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := interleave(c.addrs); !slices.Equal(got, c.want) {
-				t.Errorf("got %v, want %v", got, c.want)
-			}
+			assert.Same(t, interleave(c.addrs), c.want)
 		})
 	}
 }
@@ -94,9 +92,7 @@ func TestRefusedAddressMakesRoomAtOnce(t *testing.T) {
 		t.Fatal(why.reply)
 	}
 	nc.Close()
-	if got := other.Connects(); got != 0 {
-		t.Errorf("%d connections to the second address", got)
-	}
+	assert.Equal(t, other.Connects(), 0, "connections to the second address")
 }
 
 // What answers after the race is closed.
@@ -164,20 +160,12 @@ func fullListener(t *testing.T, address string) *net.TCPAddr {
 		family, at = unix.AF_INET6, &unix.SockaddrInet6{Addr: want.Addr().As16(), Port: int(want.Port())}
 	}
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Bind(fd, at); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, unix.Bind(fd, at))
+	assert.Must(t, unix.Listen(fd, 0))
 	name, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	addr := &net.TCPAddr{IP: want.Addr().AsSlice()}
 	switch name := name.(type) {
 	case *unix.SockaddrInet4:

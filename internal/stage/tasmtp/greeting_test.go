@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -60,9 +61,7 @@ closed.test.    300 IN A 127.0.0.4
 			} else {
 				code = workspec.ParseNotary(a.Notary).Status
 			}
-			if code != c.code {
-				t.Errorf("alone: got %s, want %s", code, c.code)
-			}
+			assert.Equal(t, code, c.code, "alone")
 			if a := s.one("smtp", "silent.test"); a.Word != taproto.DeferAll {
 				t.Errorf("with a server that may come back: got %+v", a)
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -81,14 +82,10 @@ func TestDeadFirstServerCostsOneTimeout(t *testing.T) {
 				t.Fatalf("message %d: got %+v", i, a)
 			}
 		}
-		if got := log.tries(dead.String()); got != round {
-			t.Errorf("round %d: %d attempts at the dead server", round, got)
-		}
+		assert.Equal(t, log.tries(dead.String()), round, "attempts at the dead server")
 		now.add(15 * time.Minute)
 	}
-	if got := len(good.Messages()); got != 200 {
-		t.Errorf("%d messages arrived", got)
-	}
+	assert.Equal(t, len(good.Messages()), 200, "messages arrived")
 }
 
 // Of many deliveries at once each may be the one that finds out, and none later.
@@ -108,9 +105,7 @@ func TestDeliveriesAtOnceFindOutOnce(t *testing.T) {
 		all.Go(func() { s.deliver(name, "there.test") })
 	}
 	all.Wait()
-	if got := log.tries(dead.String()); got != 2 {
-		t.Errorf("%d attempts, want the first and one more", got)
-	}
+	assert.Equal(t, log.tries(dead.String()), 2, "attempts")
 }
 
 func TestServerThatCameBackIsFirstAgain(t *testing.T) {
@@ -128,9 +123,7 @@ func TestServerThatCameBackIsFirstAgain(t *testing.T) {
 	for range 3 {
 		s.one("smtp", "there.test")
 	}
-	if got, want := fmt.Sprint(good.Connects(), back.Connects()), "2 3"; got != want {
-		t.Errorf("connections: got %s, want %s", got, want)
-	}
+	assert.Equal(t, fmt.Sprint(good.Connects(), back.Connects()), "2 3", "connections")
 	if s.relay.hosts.some.Load() {
 		t.Error("it is still taken for dead")
 	}
@@ -157,18 +150,14 @@ refuse.test.  300 IN A 127.0.0.1
 				t.Errorf("got %s %s, want %s", a.Word, a.Text, want)
 			}
 		}
-		if got := log.tries(silent.String()); got != minute {
-			t.Errorf("%d attempts after %d minutes", got, minute)
-		}
+		assert.Equal(t, log.tries(silent.String()), minute, "attempts")
 		now.add(probeEvery)
 	}
 	refused := fmt.Sprint("127.0.0.1:", silent.Port)
 	for range 3 {
 		s.one("smtp", "refuse.test")
 	}
-	if got := log.tries(refused); got != 3 {
-		t.Errorf("%d attempts at a server that refuses, want 3", got)
-	}
+	assert.Equal(t, log.tries(refused), 3, "attempts at a server that refuses")
 	new(Sink).Start(t, "tcp", refused)
 	if a := s.one("smtp", "refuse.test"); a.Word != taproto.OK3 {
 		t.Errorf("got %+v", a)
@@ -187,9 +176,7 @@ func TestSilentGreetingIsRemembered(t *testing.T) {
 			t.Errorf("got %+v", a)
 		}
 	}
-	if got := mute.Connects(); got != 1 {
-		t.Errorf("%d connections to the mute server, want 1", got)
-	}
+	assert.Equal(t, mute.Connects(), 1, "connections to the mute server")
 }
 
 // A server that refuses is not marked down: it keeps its place.
@@ -201,9 +188,7 @@ func TestRefusingServerKeepsItsPlace(t *testing.T) {
 	for range 3 {
 		s.one("smtp", "there.test")
 	}
-	if got := busy.Connects(); got != 3 {
-		t.Errorf("%d connections to the busy server, want 3", got)
-	}
+	assert.Equal(t, busy.Connects(), 3, "connections to the busy server")
 }
 
 // RFC 8305 §4: the slower address is not first the next time.
@@ -215,9 +200,7 @@ func TestSlowFamilyIsRemembered(t *testing.T) {
 	s.relay.client.Timeouts.Connect = Patience
 	s.one("smtp", "there.test")
 	s.one("smtp", "there.test")
-	if got := log.tries(silent.String()); got != 0 {
-		t.Errorf("the attempt failed %d times instead of being given up", got)
-	}
+	assert.Equal(t, log.tries(silent.String()), 0, "failed attempts")
 	alive, _ := s.relay.hosts.split(origin{}, targets(silent.String()))
 	if len(alive) != 0 {
 		t.Error("the slow address is not remembered")
@@ -232,9 +215,7 @@ func TestDeadTimeOffKeepsTheOrder(t *testing.T) {
 	for range 3 {
 		s.one("smtp", "there.test")
 	}
-	if got := log.tries(fmt.Sprint("127.0.0.3:", good.Port())); got != 3 {
-		t.Errorf("%d attempts, want 3", got)
-	}
+	assert.Equal(t, log.tries(fmt.Sprint("127.0.0.3:", good.Port())), 3, "attempts")
 }
 
 func TestDeadAddressesAreBounded(t *testing.T) {
@@ -244,15 +225,11 @@ func TestDeadAddressesAreBounded(t *testing.T) {
 		d.markDown(target{network: "tcp", address: fmt.Sprint(i)}, nil, &refusal{})
 		now.add(time.Microsecond)
 	}
-	if got := len(d.down); got != maxDown {
-		t.Errorf("%d are remembered, want %d", got, maxDown)
-	}
+	assert.Equal(t, len(d.down), maxDown, "addresses remembered")
 	if alive, _ := d.split(origin{}, []target{{network: "tcp", address: "9"}}); len(alive) != 1 {
 		t.Error("the oldest is not forgotten first")
 	}
 	now.add(2 * time.Hour)
 	d.markDown(target{network: "tcp", address: "x"}, nil, &refusal{})
-	if got := len(d.down); got != 1 {
-		t.Errorf("%d are remembered after their time, want 1", got)
-	}
+	assert.Equal(t, len(d.down), 1, "addresses remembered after their time")
 }

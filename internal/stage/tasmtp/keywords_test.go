@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"zmailer/internal/run/assert"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 )
@@ -64,9 +65,7 @@ func TestNet5HostThatTakesOneCommandAtATime(t *testing.T) {
 		if a := s.deliver(name, "[127.0.0.1]")[0]; a.Word != taproto.DeferAll {
 			t.Errorf("first attempt: got %+v", a)
 		}
-		if got, want := time.Since(begin), 5*time.Minute; got != want {
-			t.Errorf("the first attempt took %v, want %v", got, want)
-		}
+		assert.Equal(t, time.Since(begin), 5*time.Minute, "the first attempt took")
 		begin = time.Now()
 		if a := s.deliver(name, "[127.0.0.1]")[0]; a.Word != taproto.OK3 {
 			t.Errorf("second attempt: got %+v", a)
@@ -74,9 +73,7 @@ func TestNet5HostThatTakesOneCommandAtATime(t *testing.T) {
 		if got := s.one("smtp", "[127.0.0.1]"); got.Word != taproto.OK3 {
 			t.Errorf("another message: got %+v", got)
 		}
-		if got := time.Since(begin); got != 0 {
-			t.Errorf("the second attempt took %v", got)
-		}
+		assert.Equal(t, time.Since(begin), 0, "the second attempt took")
 		// Then it is tried again.
 		<-time.After(slowTime + time.Minute)
 		if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.DeferAll {
@@ -97,16 +94,12 @@ func TestNet5KeywordsAreDiscarded(t *testing.T) {
 		"smtp/[127.0.0.1] size, 8bitmime\n": "MAIL From:<sender@here.test>",
 		"lmtp/* size\n":                     "MAIL From:<sender@here.test> BODY=8BITMIME SIZE=21",
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		before := len(sink.Messages())
 		s := newStation(t, sink.Port(), "", func(c *Config) { c.Discard = path })
 		if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.OK3 {
 			t.Errorf("%q: got %+v", text, a)
 		}
-		if got := sink.Messages()[before].Mail; got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
+		assert.Equal(t, sink.Messages()[before].Mail, want, text)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/workspec"
 )
@@ -17,9 +18,7 @@ func TestVERPIsOneTransactionForEachRecipient(t *testing.T) {
 	s := newStation(t, sink.Port(), "", func(c *Config) { c.Idle = 0 })
 	name := s.Queue(Message{Sender: "owner-news@here.test", VERP: "+", Rcpts: rcpts("smtp", "[127.0.0.1]", "ann@x.test", "bob@y.test", "carol@x.test")})
 	s.deliver(name, "[127.0.0.1]")
-	if got, want := s.Tags(name), "+++"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, s.Tags(name), "+++")
 	var got []string
 	for _, m := range sink.Messages() {
 		from, _, _ := strings.Cut(m.Mail, "> ")
@@ -28,12 +27,8 @@ func TestVERPIsOneTransactionForEachRecipient(t *testing.T) {
 	want := "MAIL From:<owner-news+ann=x.test@here.test> RCPT To:<ann@x.test>\n" +
 		"MAIL From:<owner-news+bob=y.test@here.test> RCPT To:<bob@y.test>\n" +
 		"MAIL From:<owner-news+carol=x.test@here.test> RCPT To:<carol@x.test>"
-	if strings.Join(got, "\n") != want {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), want)
-	}
-	if sink.Connects() != 1 {
-		t.Errorf("%d connections, want 1", sink.Connects())
-	}
+	assert.Equal(t, strings.Join(got, "\n"), want)
+	assert.Equal(t, sink.Connects(), 1, "connections")
 }
 
 // RFC 5321 §4.5.3.1.8: a hundred at once every server takes. Thousands in one transaction
@@ -48,9 +43,7 @@ func TestManyRecipientsGoAHundredAtATime(t *testing.T) {
 	}
 	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", list...)})
 	s.deliver(name, "[127.0.0.1]")
-	if got := s.Tags(name); got != strings.Repeat("+", len(list)) {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, s.Tags(name), strings.Repeat("+", len(list)))
 	n := 0
 	for _, m := range sink.Messages() {
 		most, n = max(most, len(m.Rcpts)), n+len(m.Rcpts)
@@ -76,19 +69,13 @@ func TestGroupsOfOneSenderShareATransaction(t *testing.T) {
 		}
 	}
 	w.Header([]byte("Subject: x\n"))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.Close())
 	s.Write("transport/"+name, b.Bytes())
 	s.deliver(name, "[127.0.0.1]")
-	if got := s.Tags(name); got != "++++++" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, s.Tags(name), "++++++")
 	var got []string
 	for _, m := range sink.Messages() {
 		got = append(got, fmt.Sprint(len(m.Rcpts), strings.Contains(m.Mail, "owner-a")))
 	}
-	if want := "4 true, 2 false"; strings.Join(got, ", ") != want {
-		t.Errorf("got %s, want %s", strings.Join(got, ", "), want)
-	}
+	assert.Equal(t, strings.Join(got, ", "), "4 true, 2 false")
 }

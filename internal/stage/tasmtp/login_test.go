@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
@@ -51,12 +52,8 @@ func (g *gate) seen() string {
 func writeSecret(t *testing.T, path, text string) {
 	t.Helper()
 	draft := path + ".new"
-	if err := os.WriteFile(draft, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(draft, path); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(draft, []byte(text), 0o600))
+	assert.Must(t, os.Rename(draft, path))
 }
 
 // loginStation is a station for a server that wants a login. It is on this machine, where a
@@ -138,9 +135,7 @@ func TestWrongPasswordWaitsUntilItIsMended(t *testing.T) {
 	}
 	writeSecret(t, s.relay.security.accounts.Path(), "relay.test u right\n")
 	await(t, func() bool { return s.one("smtp", host).Word == taproto.OK3 })
-	if g.seen() != "u" {
-		t.Errorf("got logins %q", g.seen())
-	}
+	assert.Equal(t, g.seen(), "u", "logins")
 }
 
 // K14: what one sender's own account comes to does not keep the others' mail to the host.
@@ -201,9 +196,7 @@ b.there.test.  300 IN A  127.0.0.2
 // A file that everybody may read is refused at the start.
 func TestCredentialsMustBeSecret(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "credentials")
-	if err := os.WriteFile(path, []byte("relay.test u p\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("relay.test u p\n"), 0o644))
 	_, err := NewRelay(Config{Hostname: "here.test", Security: Security{Credentials: path}})
 	if err == nil || !strings.Contains(err.Error(), "chmod o=") {
 		t.Errorf("got %v", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"zmailer/internal/run/assert"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 )
@@ -45,9 +46,7 @@ func TestContentIsWhatTheServerTakes(t *testing.T) {
 			if a := s.deliver(file, "[127.0.0.1]"); len(a) != 1 || a[0].Word != taproto.OK3 {
 				t.Fatalf("got %+v", a)
 			}
-			if got := strings.ReplaceAll(sink.Messages()[0].Data, "\r\n", "\n"); got != c.want {
-				t.Errorf("got\n%s\nwant\n%s", got, c.want)
-			}
+			assert.Equal(t, strings.ReplaceAll(sink.Messages()[0].Data, "\r\n", "\n"), c.want)
 		})
 	}
 }
@@ -83,9 +82,7 @@ func TestHeaderThatNeedsSMTPUTF8(t *testing.T) {
 				}
 				return
 			}
-			if got := sink.Messages()[0].Mail; got != c.mail {
-				t.Errorf("got %q, want %q", got, c.mail)
-			}
+			assert.Equal(t, sink.Messages()[0].Mail, c.mail)
 		})
 	}
 }
@@ -106,9 +103,7 @@ func TestMessageThatCannotBeConverted(t *testing.T) {
 		}
 	}
 	queue("DKIM-Signature: v=1\n", "\nä\n")
-	if got := fmt.Sprint(len(sink.Messages()), sink.Connects()); got != "2 1" {
-		t.Errorf("messages and connections: %s, want 2 1", got)
-	}
+	assert.Equal(t, fmt.Sprint(len(sink.Messages()), sink.Connects()), "2 1", "messages and connections")
 	if got := log.String(); !strings.Contains(got, "msg=converted") || !strings.Contains(got, "parts=1 signed=true") {
 		t.Errorf("logged %s", got)
 	}
@@ -147,9 +142,7 @@ func BenchmarkMessageWithoutCR(b *testing.B) {
 	c := content{body: func() io.Reader { body.Seek(0, io.SeekStart); return body }}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := c.replaceBare(); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, c.replaceBare())
 	}
 }
 
@@ -159,9 +152,7 @@ func FuzzTame(f *testing.F) {
 	f.Add("\x00.\r\n\x00\r\x00.", 2)
 	f.Fuzz(func(t *testing.T, text string, piece int) {
 		c := content{size: int64(len(text)), body: func() io.Reader { return strings.NewReader(text) }}
-		if err := c.replaceBare(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, c.replaceBare())
 		var got strings.Builder
 		r := c.body()
 		buf := make([]byte, max(1, piece%100))
@@ -171,9 +162,7 @@ func FuzzTame(f *testing.F) {
 			if err == io.EOF {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 		}
 		want := strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", " ")
 		want = regexp.MustCompile(`(?m)^(\x00*)\x00\.`).ReplaceAllString(want, "${1} .")

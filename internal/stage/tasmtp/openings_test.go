@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -27,9 +28,7 @@ type mute struct {
 func newMute(t *testing.T, address string) *mute {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	m := &mute{t: t, l: l, port: l.Addr().(*net.TCPAddr).Port, came: make(chan net.Conn, 1000)}
 	t.Cleanup(func() { l.Close() })
 	go func() {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/smtpclient"
 )
 
@@ -25,9 +26,7 @@ func TestTroubleOfTheHost(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := hostTrouble(&c.res); got != c.want {
-				t.Errorf("got %v, want %v", got, c.want)
-			}
+			assert.Equal(t, hostTrouble(&c.res), c.want)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 )
@@ -20,9 +21,7 @@ func TestConnectionIsKeptForTheNextMessage(t *testing.T) {
 			t.Fatalf("got %+v", a)
 		}
 	}
-	if got := sink.Connects(); got != 1 {
-		t.Errorf("%d connections for 50 messages, want 1", got)
-	}
+	assert.Equal(t, sink.Connects(), 1, "connections for 50 messages")
 	// A message that is refused does not cost the connection.
 	for range 3 {
 		name := s.Queue(Message{Sender: "grüße@here.test", Rcpts: rcpts("smtp", "[127.0.0.1]", "to@x")})
@@ -30,9 +29,7 @@ func TestConnectionIsKeptForTheNextMessage(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	if got := sink.Connects(); got != 1 {
-		t.Errorf("%d connections, want 1", got)
-	}
+	assert.Equal(t, sink.Connects(), 1, "connections")
 }
 
 func TestConnectionBelongsToChannelAndHost(t *testing.T) {
@@ -43,9 +40,7 @@ func TestConnectionBelongsToChannelAndHost(t *testing.T) {
 		s.one("smtpx", "[127.0.0.1]")
 		s.one("smtp", fmt.Sprintf("[127.0.0.1]:%d", sink.Port()))
 	}
-	if got := sink.Connects(); got != 3 {
-		t.Errorf("%d connections, want 3", got)
-	}
+	assert.Equal(t, sink.Connects(), 3, "connections")
 }
 
 // A22: an idle connection is closed with QUIT after its time.
@@ -56,9 +51,7 @@ func TestIdleConnectionTakesLeave(t *testing.T) {
 	sink.WaitQuits(1)
 	sink.WaitClosed()
 	s.one("smtp", "[127.0.0.1]")
-	if got := sink.Connects(); got != 2 {
-		t.Errorf("%d connections, want 2", got)
-	}
+	assert.Equal(t, sink.Connects(), 2, "connections")
 }
 
 func TestWithoutIdleTimeNothingIsKept(t *testing.T) {
@@ -81,9 +74,7 @@ func TestDeadKeptConnectionIsReplaced(t *testing.T) {
 		if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.OK3 {
 			t.Errorf("got %+v", a)
 		}
-		if got, want := len(sink.Messages()), i+2; got != want {
-			t.Errorf("%d messages, want %d", got, want)
-		}
+		assert.Equal(t, len(sink.Messages()), i+2, "messages")
 	}
 }
 
@@ -110,9 +101,7 @@ func TestServerThatLimitsMessagesPerConnection(t *testing.T) {
 			t.Errorf("got %+v", a)
 		}
 	}
-	if got := sink.Connects(); got != 5 {
-		t.Errorf("%d connections for 9 messages, want 5", got)
-	}
+	assert.Equal(t, sink.Connects(), 5, "connections for 9 messages")
 }
 
 // The retry is one: a server that closes each connection at MAIL is not asked for
@@ -135,9 +124,7 @@ func TestDeadConnectionIsRetriedOnce(t *testing.T) {
 	if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.DeferAll {
 		t.Errorf("got %+v", a)
 	}
-	if got := sink.Connects(); got != 2 {
-		t.Errorf("%d connections, want 2", got)
-	}
+	assert.Equal(t, sink.Connects(), 2, "connections")
 }
 
 // A transaction that broke after MAIL was answered is never repeated by itself: the
@@ -160,9 +147,7 @@ func TestBrokenTransactionIsNotRepeated(t *testing.T) {
 	if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.Deferred {
 		t.Errorf("got %+v", a)
 	}
-	if got := len(sink.Messages()); got != 2 {
-		t.Errorf("%d messages came, want 2", got)
-	}
+	assert.Equal(t, len(sink.Messages()), 2, "messages came")
 }
 
 // Z9: as many connections at once as there are slots, one for each delivery, and no
@@ -188,12 +173,8 @@ func TestConcurrentDeliveriesHaveAConnectionEach(t *testing.T) {
 		all.Go(func() { s.deliver(name, "[127.0.0.1]") })
 	}
 	all.Wait()
-	if got := sink.Connects(); got != slots {
-		t.Errorf("%d connections, want %d", got, slots)
-	}
-	if got := len(s.relay.pool.links); got != slots {
-		t.Errorf("%d kept, want %d", got, slots)
-	}
+	assert.Equal(t, sink.Connects(), slots, "connections")
+	assert.Equal(t, len(s.relay.pool.links), slots, "kept")
 }
 
 func TestKeptConnectionsAreBounded(t *testing.T) {
@@ -211,8 +192,6 @@ func TestKeptConnectionsAreBounded(t *testing.T) {
 		t.Errorf("%d kept, want at most %d", got, keepPerSlot)
 	}
 	// The two that were in use all the time are still the first ones.
-	if got, want := sink.Connects(), keepPerSlot+3+2; got != want {
-		t.Errorf("%d connections, want %d", got, want)
-	}
+	assert.Equal(t, sink.Connects(), keepPerSlot+3+2, "connections")
 	sink.WaitQuits(5)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/test/suite"
@@ -42,9 +43,7 @@ func program(t *testing.T) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	if err := suite.BuildOne(path, "ta-smtp"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, suite.BuildOne(path, "ta-smtp"))
 	return path
 }
 
@@ -63,9 +62,7 @@ type process struct {
 func command(t *testing.T, s *Spool, conf string, args ...string) *exec.Cmd {
 	t.Helper()
 	file := filepath.Join(s.Dir, "zmailer.conf")
-	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(file, []byte(conf), 0o600))
 	cmd := exec.Command(program(t), args...)
 	cmd.Dir = filepath.Join(s.Dir, "transport")
 	cmd.Env = []string{"ZCONFIG=" + file}
@@ -89,12 +86,8 @@ func startWith(t *testing.T, cmd *exec.Cmd, env ...string) *process {
 		t.Fatal(err)
 	}
 	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	assert.Must(t, p.cmd.Start())
 	go func() {
 		r := taproto.NewReader(out)
 		for {

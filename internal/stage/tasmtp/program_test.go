@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -33,9 +34,7 @@ func TestBigMessageInConstantMemory(t *testing.T) {
 	spool := NewSpool(t)
 	name := spool.NewName()
 	f, err := os.Create(filepath.Join(spool.Dir, "queue", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	stored := bufio.NewWriterSize(f, 1<<20)
 	fmt.Fprint(stored, Envelope(), "\n")
 	sum := crc32.NewIEEE()
@@ -56,12 +55,8 @@ func TestBigMessageInConstantMemory(t *testing.T) {
 	fmt.Fprint(sent, ".\r\n")
 	total += int64(len(".\r\n"))
 	sent.Flush()
-	if err := stored.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, stored.Flush())
+	assert.Must(t, f.Close())
 	spool.Specify(name, Message{Rcpts: to("smtp", "[127.0.0.1]")}, int64(len(Envelope())+1))
 
 	p := start(t, spool, conf(spool, sink), "--slots=4", "smtp")
@@ -89,9 +84,7 @@ func peakMemory(t *testing.T, pid int) int {
 	}
 	_, rest, _ := strings.Cut(string(b), "VmHWM:")
 	n, err := strconv.Atoi(strings.Fields(rest + " x")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return n
 }
 
@@ -120,21 +113,15 @@ func TestStopFinishesTheMessageAtHand(t *testing.T) {
 			p.answers()
 			p.say(first + "\t[127.0.0.1]\n" + second + "\t[127.0.0.1]\n")
 			<-atDot
-			if err := stop(p); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, stop(p))
 			close(goOn)
 			if a := p.answers(); len(a) != 1 || a[0].Word != taproto.OK3 {
 				t.Errorf("got %+v", a)
 			}
 			// Whether the second was begun depends on what came first; what was begun
 			// was finished.
-			if got := p.end(); got != 0 {
-				t.Errorf("exit code %d: %s", got, p.stderr.String())
-			}
-			if got := spool.Tags(first); got != "+" {
-				t.Errorf("tag %q", got)
-			}
+			assert.Equal(t, p.end(), 0, "exit code: %s", p.stderr.String())
+			assert.Equal(t, spool.Tags(first), "+", "tag")
 			if got := spool.Tags(second); got != " " && got != "+" {
 				t.Errorf("tag %q of the one that was not begun", got)
 			}
@@ -171,9 +158,7 @@ func TestManyMessagesLeaveNothingOpen(t *testing.T) {
 	if got := descriptors(t, p.cmd.Process.Pid); got > before+slots {
 		t.Errorf("%d descriptors, %d before", got, before)
 	}
-	if got := len(sink.Messages()); got != messages+2*slots {
-		t.Errorf("%d messages, want %d", got, messages+2*slots)
-	}
+	assert.Equal(t, len(sink.Messages()), messages+2*slots, "messages")
 }
 
 func descriptors(t *testing.T, pid int) int {
@@ -218,9 +203,7 @@ func TestBadStart(t *testing.T) {
 
 func TestHelpTeaches(t *testing.T) {
 	out, err := command(t, NewSpool(t), "", "--help").CombinedOutput()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, want := range []string{"--slots", "--idle", "smtpx", "lmtp", "unix:/path", "RESOLVER", "Exit codes"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("--help does not tell of %s", want)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/agent"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
@@ -50,19 +51,13 @@ func stationOn(t *testing.T, spool *Spool, change func(*Config)) *station {
 func stationFor(t *testing.T, spool *Spool, cfg Config) *station {
 	t.Helper()
 	relay, err := NewRelay(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	s := &station{Spool: spool, t: t, relay: relay}
 	owner, err := s.PostOffice.Owners.Take("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() {
 		relay.Close()
-		if err := owner.Release(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, owner.Release())
 	})
 	s.agent = &agent.Agent{PostOffice: s.PostOffice, Owner: owner, Name: "smtp"}
 	return s
@@ -114,9 +109,7 @@ func rcpts(channel, host string, addresses ...string) []workspec.Recipient {
 func closedPort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
@@ -193,9 +186,7 @@ func TestBytesAtTheSink(t *testing.T) {
 				t.Fatalf("got %s", got)
 			}
 			m := sink.Messages()
-			if got, want := m[len(m)-1].Data, sent+c.want; got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
+			assert.Equal(t, m[len(m)-1].Data, sent+c.want)
 		})
 	}
 }
@@ -208,9 +199,7 @@ func TestMessageThatIsAllHeader(t *testing.T) {
 	s.Write("queue/"+name, []byte(Envelope()))
 	s.Specify(name, Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "to@there.test")}, int64(len(Envelope())))
 	s.deliver(name, "[127.0.0.1]")
-	if got, want := sink.Messages()[0].Data, "Subject: test\r\n.\r\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, sink.Messages()[0].Data, "Subject: test\r\n.\r\n")
 }
 
 // S8: an outcome for each recipient; in the next rounds only those that are left.
@@ -236,15 +225,9 @@ func TestTwoPartialRoundsDeliverEachRecipientOnce(t *testing.T) {
 		{"ok3 250 2.0.0 queued", "+++-+", "[RCPT To:<c@x>]"},
 	}
 	for i, want := range rounds {
-		if got := words(s.deliver(name, "[127.0.0.1]")); got != want.answers {
-			t.Errorf("round %d: got %s, want %s", i, got, want.answers)
-		}
-		if got := s.Tags(name); got != want.tags {
-			t.Errorf("round %d: tags %q, want %q", i, got, want.tags)
-		}
-		if got := fmt.Sprint(sink.Messages()[i].Rcpts); got != want.taken {
-			t.Errorf("round %d: sent to %s, want %s", i, got, want.taken)
-		}
+		assert.Equal(t, words(s.deliver(name, "[127.0.0.1]")), want.answers, "round %d", i)
+		assert.Equal(t, s.Tags(name), want.tags, "round %d: tags", i)
+		assert.Equal(t, fmt.Sprint(sink.Messages()[i].Rcpts), want.taken, "round %d: sent to", i)
 		round.Add(1)
 	}
 }
@@ -265,13 +248,9 @@ func TestDiagnosticOfAFailure(t *testing.T) {
 		t.Fatalf("got %d diagnostics", len(spec.Diagnostics))
 	}
 	d := spec.Diagnostics[0]
-	if got, want := d.Text, "\n<<- MAIL From:<sender@here.test> BODY=8BITMIME SIZE=21"+
-		"\n->> 250 2.1.0 Ok\n<<- RCPT To:<fail1@b.example.com>\n->> 550 5.1.1 fail1@b.example.com: no such user here"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got, want := d.Notary.Status, "5.1.1"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, d.Text, "\n<<- MAIL From:<sender@here.test> BODY=8BITMIME SIZE=21"+
+		"\n->> 250 2.1.0 Ok\n<<- RCPT To:<fail1@b.example.com>\n->> 550 5.1.1 fail1@b.example.com: no such user here")
+	assert.Equal(t, d.Notary.Status, "5.1.1")
 	if got, want := d.Notary.Diagnostic, "smtp; 550 "; !strings.HasPrefix(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -290,31 +269,21 @@ func TestWishesOfTheSender(t *testing.T) {
 	t.Run("DSN", func(t *testing.T) {
 		sink := new(Sink).Start(t, "", "")
 		s := newStation(t, sink.Port(), "")
-		if got := words(s.deliver(s.Queue(Message{Rcpts: rcpt()}), "[127.0.0.1]")); got != "ok3 250 2.0.0 queued" {
-			t.Errorf("got %s", got)
-		}
+		assert.Equal(t, words(s.deliver(s.Queue(Message{Rcpts: rcpt()}), "[127.0.0.1]")), "ok3 250 2.0.0 queued")
 		m := sink.Messages()[0]
-		if got, want := m.Mail, "MAIL From:<sender@here.test> BODY=8BITMIME SIZE=21 ENVID=QQ314159 RET=HDRS"; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-		if got, want := m.Rcpts[0], "RCPT To:<to@x> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;Orig+2BUser@x"; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		assert.Equal(t, m.Mail, "MAIL From:<sender@here.test> BODY=8BITMIME SIZE=21 ENVID=QQ314159 RET=HDRS")
+		assert.Equal(t, m.Rcpts[0], "RCPT To:<to@x> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;Orig+2BUser@x")
 	})
 	t.Run("no DSN", func(t *testing.T) {
 		sink := (&Sink{Extensions: []string{"PIPELINING"}}).Start(t, "", "")
 		s := newStation(t, sink.Port(), "")
 		name := s.Queue(Message{Rcpts: rcpt()})
-		if got := words(s.deliver(name, "[127.0.0.1]")); got != "ok2 250 2.0.0 queued" {
-			t.Errorf("got %s", got)
-		}
+		assert.Equal(t, words(s.deliver(name, "[127.0.0.1]")), "ok2 250 2.0.0 queued")
 		m := sink.Messages()[0]
 		if m.Mail != "MAIL From:<sender@here.test>" || m.Rcpts[0] != "RCPT To:<to@x>" {
 			t.Errorf("got %+v", m)
 		}
-		if got, want := s.Spec(name).Diagnostics[0].Notary.Action, "relayed"; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		assert.Equal(t, s.Spec(name).Diagnostics[0].Notary.Action, "relayed")
 	})
 }
 
@@ -339,9 +308,7 @@ func TestNullSender(t *testing.T) {
 	sink := (&Sink{Extensions: []string{"PIPELINING"}}).Start(t, "", "")
 	s := newStation(t, sink.Port(), "")
 	s.deliver(s.Queue(Message{Sender: "-", Rcpts: rcpts("smtp", "[127.0.0.1]", "to@x")}), "[127.0.0.1]")
-	if got, want := sink.Messages()[0].Mail, "MAIL From:<>"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, sink.Messages()[0].Mail, "MAIL From:<>")
 }
 
 // RFC 5321 §4.5.3.1.10: recipients that are too many for one transaction go into
@@ -362,9 +329,7 @@ func TestTooManyRecipientsGoInSeveralTransactions(t *testing.T) {
 	s := newStation(t, sink.Port(), "")
 	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x", "d@x", "e@x")})
 	s.deliver(name, "[127.0.0.1]")
-	if got, want := s.Tags(name), "+++++"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, s.Tags(name), "+++++")
 	if got := len(sink.Messages()); got != 3 || sink.Connects() != 1 {
 		t.Errorf("got %d transactions on %d connections, want 3 on 1", got, sink.Connects())
 	}
@@ -380,9 +345,7 @@ func TestTooManyRecipientsForAServerThatTakesNone(t *testing.T) {
 	}}).Start(t, "", "")
 	s := newStation(t, sink.Port(), "")
 	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "a@x", "b@x")})
-	if got, want := words(s.deliver(name, "[127.0.0.1]")), "deferred 452 4.5.3 too many recipients; deferred 452 4.5.3 too many recipients"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, words(s.deliver(name, "[127.0.0.1]")), "deferred 452 4.5.3 too many recipients; deferred 452 4.5.3 too many recipients")
 }
 
 // Recipients with other headers, or other notification requests, are other
@@ -406,7 +369,5 @@ func TestCloseTakesLeave(t *testing.T) {
 	s.relay.Close()
 	sink.WaitQuits(1)
 	sink.WaitClosed()
-	if got := len(s.relay.pool.links); got != 0 {
-		t.Errorf("%d connections kept", got)
-	}
+	assert.Equal(t, len(s.relay.pool.links), 0, "connections kept")
 }

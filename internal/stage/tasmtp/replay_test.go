@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -36,14 +37,10 @@ func TestRecordedConversations(t *testing.T) {
 
 func replay(t *testing.T, name string) {
 	f, err := os.Open(filepath.Join("../../wire/taproto/testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	steps, err := taproto.ReadTranscript(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	recorded := readAnswers(t, steps)
 	sink := recordedServer(recorded).Start(t, "", "")
 	dns := mxtest.Start(t, `
@@ -74,17 +71,13 @@ mx.example.com. 300 IN A 127.0.0.1
 			n++
 		}
 	}
-	if n-1 != len(recorded) {
-		t.Errorf("%d jobs were answered, want %d", n-1, len(recorded))
-	}
+	assert.Equal(t, n-1, len(recorded), "jobs were answered")
 	compareServer(t, recorded, sink)
 	if name == "smtp-1199.txt" {
 		compareDiagnostic(t, spool, recorded)
 	}
 	p.in.Close()
-	if got := p.end(); got != 0 {
-		t.Errorf("exit code %d: %s", got, p.stderr.String())
-	}
+	assert.Equal(t, p.end(), 0, "exit code: %s", p.stderr.String())
 }
 
 // recordedAnswers is those to one job, by offset.
@@ -191,9 +184,7 @@ func compareAnswers(t *testing.T, want recordedAnswers, got []taproto.Answer) {
 // compareServer compares what the server heard with what it heard in the recording.
 func compareServer(t *testing.T, jobs []recordedAnswers, sink *Sink) {
 	t.Helper()
-	if got := sink.Connects(); got != 1 {
-		t.Errorf("%d connections, want 1", got)
-	}
+	assert.Equal(t, sink.Connects(), 1, "connections")
 	heard := sink.Messages()
 	if len(heard) != len(jobs) {
 		t.Fatalf("%d messages, want %d", len(heard), len(jobs))
@@ -201,9 +192,7 @@ func compareServer(t *testing.T, jobs []recordedAnswers, sink *Sink) {
 	for i, j := range jobs {
 		delivered := 0
 		for _, a := range j.answers {
-			if got, want := heard[i].Mail, commands(a.Text, "MAIL")[0]; got != want {
-				t.Errorf("%d/%d: got %s, want %s", a.Number, a.Offset, got, want)
-			}
+			assert.Equal(t, heard[i].Mail, commands(a.Text, "MAIL")[0], "%d/%d", a.Number, a.Offset)
 			if a.Word == taproto.Error2 {
 				continue
 			}
@@ -214,9 +203,7 @@ func compareServer(t *testing.T, jobs []recordedAnswers, sink *Sink) {
 				t.Errorf("%d/%d: got %q, want %s", a.Number, a.Offset, heard[i].Rcpts, want)
 			}
 		}
-		if got := len(heard[i].Rcpts); got != delivered {
-			t.Errorf("job %d: %d recipients, want %d", i, got, delivered)
-		}
+		assert.Equal(t, len(heard[i].Rcpts), delivered, "job %d: recipients", i)
 	}
 }
 
@@ -239,9 +226,7 @@ func compareDiagnostic(t *testing.T, s *Spool, jobs []recordedAnswers) {
 		t.Fatalf("%d diagnostics, want 1", len(got))
 	}
 	d := got[0]
-	if want := jobs[0].answers[0].Text; d.Text != want {
-		t.Errorf("got %q, want %q", d.Text, want)
-	}
+	assert.Equal(t, d.Text, jobs[0].answers[0].Text)
 	if d.Recipient != 181 || d.HeaderOffset != 548 || d.NotaryOffset != 238 {
 		t.Errorf("got offsets %d:%d:%d, want 181:548:238", d.Recipient, d.HeaderOffset, d.NotaryOffset)
 	}
@@ -259,13 +244,9 @@ func queueRecorded(t *testing.T, s *Spool) {
 		"D/G/10117776": "01-single", "D/J/10117779": "02-multi", "D/L/10117781": "04-dsn", "D/M/10117782": "05-fail",
 	} {
 		spec, err := os.ReadFile("../../workspec/testdata/samples/" + sample + "/transport-before")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		message, err := os.ReadFile("../../mail/envelope/testdata/zmailer/" + sample)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		s.Write("transport/"+path, spec)
 		s.Write("queue/"+path, message)
 	}

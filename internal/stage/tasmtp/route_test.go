@@ -14,6 +14,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
@@ -83,14 +84,10 @@ worse.test.     300 IN A     127.0.0.1
 			if c.word == taproto.Error2 {
 				got = s.Spec(file).Diagnostics[0].Notary.Status
 			}
-			if got != c.code {
-				t.Errorf("got %s, want %s", got, c.code)
-			}
+			assert.Equal(t, got, c.code)
 		})
 	}
-	if got := sink.Connects(); got != 0 {
-		t.Errorf("%d connections were made", got)
-	}
+	assert.Equal(t, sink.Connects(), 0, "connections were made")
 }
 
 // S19: a server that is better than ourselves is used, those behind us are not.
@@ -179,9 +176,7 @@ func TestNoServerWantsUs(t *testing.T) {
 			if a.Word != taproto.DeferAll || !strings.HasSuffix(a.Text, c.text) {
 				t.Errorf("got %s %s, want %s", a.Word, a.Text, c.text)
 			}
-			if got, want := notary(a), c.code+" X-IP-addr; [127.0.0.1]"; got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
+			assert.Equal(t, notary(a), c.code+" X-IP-addr; [127.0.0.1]")
 		})
 	}
 }
@@ -228,9 +223,7 @@ func TestLostAfterTheDotIsInDoubt(t *testing.T) {
 	var log strings.Builder
 	s := newStation(t, sink.Port(), "", func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	a := s.one("smtp", "[127.0.0.1]")
-	if got, want := a.Text, "waiting for the answer to the final dot: unexpected EOF; in doubt, the server may have taken the message"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, a.Text, "waiting for the answer to the final dot: unexpected EOF; in doubt, the server may have taken the message")
 	if got := log.String(); !strings.Contains(got, "msg=in-doubt") || !strings.Contains(got, "rcpt=to@there.test") {
 		t.Errorf("logged %q", got)
 	}
@@ -246,9 +239,7 @@ func TestDeadHostIsTriedOncePerMessage(t *testing.T) {
 	if answers := s.deliver(s.Queue(Message{Rcpts: list}), "[127.0.0.1]"); len(answers) != 3 {
 		t.Errorf("got %+v", answers)
 	}
-	if got := sink.Connects(); got != 1 {
-		t.Errorf("%d connections, want 1", got)
-	}
+	assert.Equal(t, sink.Connects(), 1, "connections")
 }
 
 // The search for a server ends in time, however many addresses there are.
@@ -280,9 +271,7 @@ func TestConnectTimeout(t *testing.T) {
 	if got, want := a.Text, "connect to "+addr.String()+": i/o timeout"; a.Word != taproto.DeferAll || got != want {
 		t.Errorf("got %s %s, want %s", a.Word, got, want)
 	}
-	if got, want := notary(a), "4.4.1 X-IP-addr; [127.0.0.1]"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, notary(a), "4.4.1 X-IP-addr; [127.0.0.1]")
 }
 
 // A socket that is not there yet is a server that is down.
@@ -334,9 +323,7 @@ func TestHostForms(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			assert.Equal(t, got, c.want)
 		})
 	}
 }
@@ -394,9 +381,7 @@ func TestRemoteIsNamedAsInReports(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := c.t.remote(c.local); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			assert.Equal(t, c.t.remote(c.local), c.want)
 		})
 	}
 }
@@ -405,13 +390,9 @@ func TestRemoteIsNamedAsInReports(t *testing.T) {
 func conf(t *testing.T, text string) *config.Config {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "zmailer.conf")
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte(text), 0o644))
 	c, err := config.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return c
 }
 
@@ -445,9 +426,7 @@ func TestNet3OwnAddresses(t *testing.T) {
 			}}
 			for list, want := range map[string]bool{c.ours: true, c.notOurs: false} {
 				for _, text := range strings.Fields(list) {
-					if got := o.has(netip.MustParseAddr(text), c.port); got != want {
-						t.Errorf("%s: got %v, want %v", text, got, want)
-					}
+					assert.Equal(t, o.has(netip.MustParseAddr(text), c.port), want, text)
 				}
 			}
 		})
@@ -473,9 +452,7 @@ good.mx.test. 300 IN A  127.0.0.1
 	_, port, _ := net.SplitHostPort(sink.Addr())
 	text := fmt.Sprintf("SMTPPORT=%s\nSMTPLISTEN=127.0.0.7:%s\nHOSTNAME=here.test\nRESOLVER=%s\n", port, port, server.Addr)
 	cfg, err := ConfigFrom(conf(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	s := newStation(t, sink.Port(), server.Addr, func(c *Config) { c.Listeners = cfg.Listeners })
 	for _, host := range []string{"zero.test", "loop.test", "bare.test", "behind.test"} {
 		a := s.one("smtp", host)
@@ -483,9 +460,7 @@ good.mx.test. 300 IN A  127.0.0.1
 			t.Errorf("%s: got %+v, want a failure", host, a)
 		}
 	}
-	if got := sink.Connects(); got != 0 {
-		t.Errorf("%d connections, want none", got)
-	}
+	assert.Equal(t, sink.Connects(), 0, "connections")
 	if a := s.one("smtp", "better.test"); a.Word != taproto.OK3 {
 		t.Errorf("better.test: got %+v", a)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -16,9 +17,7 @@ import (
 // setRules writes the file replies of a spool.
 func setRules(t *testing.T, s *Spool, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(s.Dir, "replies"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(s.Dir, "replies"), []byte(text), 0o600))
 }
 
 // Z14: each action on a real conversation, at RCPT and before there is a session.
@@ -120,15 +119,11 @@ func TestTheNextSourceServesTheRetry(t *testing.T) {
 		// What the scheduler writes of a deferral.
 		line := workspec.AppendEvent(nil, &workspec.Event{Time: time.Now(), Recipient: a[0].Offset, Event: workspec.EventDeferred, Text: a[0].Text})
 		f, err := os.OpenFile(filepath.Join(spool.Dir, "transport", name), os.O_WRONLY|os.O_APPEND, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if _, err := f.Write(line); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, f.Close())
 	}
 	if peers[0] == peers[1] || peers[1] == peers[2] || peers[0] != peers[2] {
 		t.Errorf("it came from %v", peers)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/test/peer"
@@ -36,9 +37,7 @@ func (s *station) together(n int, host string) []taproto.Answer {
 func farFrom(t *testing.T, addr string, way time.Duration) int {
 	t.Helper()
 	far := &peer.Far{To: addr, Way: way}
-	if err := far.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, far.Start())
 	t.Cleanup(far.Close)
 	return far.Port()
 }
@@ -64,9 +63,7 @@ func allOnce(t *testing.T, sink *Sink, answers []taproto.Answer) {
 	}
 	counts := rcptCounts(sink.Messages())
 	for i := range answers {
-		if got := counts[fmt.Sprintf("RCPT To:<to%d@there.test>", i)]; got != 1 {
-			t.Errorf("message %d came %d times", i, got)
-		}
+		assert.Equal(t, counts[fmt.Sprintf("RCPT To:<to%d@there.test>", i)], 1, "copies of message %d", i)
 	}
 }
 
@@ -134,9 +131,7 @@ func TestServerThatLimitsMessagesOfAConnection(t *testing.T) {
 				t.Errorf("message %d: got %+v", i, a)
 			}
 		}
-		if got := len(sink.Messages()) - before; got != 8 {
-			t.Errorf("%d messages came, want 8", got)
-		}
+		assert.Equal(t, len(sink.Messages())-before, 8, "messages came")
 	}
 }
 
@@ -149,9 +144,7 @@ func TestConnectionIsNotUsedForEver(t *testing.T) {
 	s.one("smtp", "[127.0.0.1]")
 	now = now.Add(maxAge)
 	s.one("smtp", "[127.0.0.1]")
-	if got := sink.Connects(); got != 2 {
-		t.Errorf("after its time: %d connections, want 2", got)
-	}
+	assert.Equal(t, sink.Connects(), 2, "after its time: connections")
 	s.relay.pool.mu.Lock()
 	for _, l := range s.relay.pool.links {
 		l.uses = maxUses - 1
@@ -159,9 +152,7 @@ func TestConnectionIsNotUsedForEver(t *testing.T) {
 	s.relay.pool.mu.Unlock()
 	s.one("smtp", "[127.0.0.1]")
 	s.one("smtp", "[127.0.0.1]")
-	if got := sink.Connects(); got != 3 {
-		t.Errorf("after its uses: %d connections, want 3", got)
-	}
+	assert.Equal(t, sink.Connects(), 3, "after its uses: connections")
 }
 
 // A list with a sender of its own for each recipient is a transaction for each, all of them
@@ -201,16 +192,10 @@ func TestTransactionsOfAMessageUseOneConnection(t *testing.T) {
 		if i == 7 {
 			want = 0
 		}
-		if got := counts[fmt.Sprintf("RCPT To:<to%d@there.test>", i)]; got != want {
-			t.Errorf("recipient %d: %d messages, want %d", i, got, want)
-		}
+		assert.Equal(t, counts[fmt.Sprintf("RCPT To:<to%d@there.test>", i)], want, "recipient %d: messages", i)
 	}
-	if got := sink.Connects(); got != 1 {
-		t.Errorf("%d connections, want 1", got)
-	}
+	assert.Equal(t, sink.Connects(), 1, "connections")
 	mu.Lock()
 	defer mu.Unlock()
-	if mails != recipients {
-		t.Errorf("%d transactions, want %d", mails, recipients)
-	}
+	assert.Equal(t, mails, recipients, "transactions")
 }

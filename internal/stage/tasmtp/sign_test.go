@@ -17,6 +17,7 @@ import (
 
 	"github.com/emersion/go-msgauth/dkim"
 
+	"zmailer/internal/run/assert"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
@@ -33,24 +34,16 @@ func newSigner(t *testing.T) *testKey {
 	s := &testKey{dir: t.TempDir()}
 	s.newKey(t)
 	table := "example.org sel key.pem\nxn--bcher-kva.example sel missing.pem\n"
-	if err := os.WriteFile(filepath.Join(s.dir, "dkim"), []byte(table), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(s.dir, "dkim"), []byte(table), 0o600))
 	return s
 }
 
 func (s *testKey) newKey(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(s.dir, "key.pem"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	assert.Must(t, os.WriteFile(filepath.Join(s.dir, "key.pem"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
 	s.record = "v=DKIM1; k=ed25519; p=" + base64.StdEncoding.EncodeToString(public)
 }
 
@@ -72,9 +65,7 @@ func (s *testKey) verify(t *testing.T, taken Taken) string {
 		}
 		return nil, errors.New("no such name")
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	var words []string
 	for _, v := range all {
 		words = append(words, fmt.Sprint(v.Domain, " ", v.Err))
@@ -129,9 +120,7 @@ func TestOwnMailIsSigned(t *testing.T) {
 			if a := s.send("smtp", c.lines, c.header, c.body); a.Word != taproto.OK3 {
 				t.Fatalf("got %+v", a)
 			}
-			if got := keys.verify(t, sink.Messages()[0]); got != c.want {
-				t.Errorf("got %q, want %q\n%s", got, c.want, sink.Messages()[0].Data)
-			}
+			assert.Equal(t, keys.verify(t, sink.Messages()[0]), c.want, sink.Messages()[0].Data)
 		})
 	}
 }
@@ -144,9 +133,7 @@ func TestLocalStoreGetsNoSignature(t *testing.T) {
 	if a := s.send("lmtp", "", "From: a@example.org\n", "\nx\n"); a.Word != taproto.OK3 && a.Word != taproto.OK {
 		t.Fatalf("got %+v", a)
 	}
-	if got := keys.verify(t, sink.Messages()[0]); got != "" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, keys.verify(t, sink.Messages()[0]), "")
 }
 
 // A key that cannot be used is trouble of ours: its mail waits, other mail goes, and when
@@ -161,19 +148,13 @@ func TestMailWaitsForItsKey(t *testing.T) {
 			t.Errorf("got %+v", a)
 		}
 	}
-	if got := strings.Count(keys.log.String(), "dkim-key-unusable"); got != 1 {
-		t.Errorf("%d lines in the log: %s", got, keys.log.String())
-	}
+	assert.Equal(t, strings.Count(keys.log.String(), "dkim-key-unusable"), 1, "lines in the log: %s", keys.log.String())
 	if a := s.send("smtp", "", "From: a@example.org\n", "\nx\n"); a.Word != taproto.OK3 {
 		t.Errorf("got %+v", a)
 	}
-	if err := os.Rename(filepath.Join(keys.dir, "key.pem"), filepath.Join(keys.dir, "missing.pem")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(filepath.Join(keys.dir, "key.pem"), filepath.Join(keys.dir, "missing.pem")))
 	if a := s.send("smtp", "", "From: a@xn--bcher-kva.example\n", "\nx\n"); a.Word != taproto.OK3 {
 		t.Errorf("got %+v", a)
 	}
-	if got := sink.Connects(); got != 1 {
-		t.Errorf("%d connections, want 1", got)
-	}
+	assert.Equal(t, sink.Connects(), 1, "connections")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/miekg/dns"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/stage/tasmtp/tlsrpt"
@@ -132,9 +133,7 @@ func TestMTASTS(t *testing.T) {
 				t.Errorf("got %+v, %s, want %q", got, under(sink), c.want)
 			}
 			s.relay.security.reports.Close()
-			if results := countedResults(t, dir); results != c.result {
-				t.Errorf("got results %q, want %q", results, c.result)
-			}
+			assert.Equal(t, countedResults(t, dir), c.result, "results")
 		})
 	}
 }
@@ -158,9 +157,7 @@ func TestRefusedHelloUnderTLSIsNoTLSTrouble(t *testing.T) {
 		t.Errorf("got %+v on %d connections", got, sink.Connects())
 	}
 	s.relay.security.reports.Close()
-	if got := countedResults(t, dir); got != "-" {
-		t.Errorf("got results %q", got)
-	}
+	assert.Equal(t, countedResults(t, dir), "-", "results")
 }
 
 // RFC 8689 §4.2.1: whether a server is the domain's may be known later; the message that
@@ -203,14 +200,10 @@ func TestREQUIRETLSWaitsForWhatIsNotKnownNow(t *testing.T) {
 func countedResults(t *testing.T, dir string) string {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, tlsrpt.Dir, tlsrpt.Day(time.Now())))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	list, err := tlsrpt.Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	var results []string
 	for _, s := range list {
 		if s.Result == "" {
@@ -231,15 +224,11 @@ func TestKeptPolicyIsToldAndNotWritten(t *testing.T) {
 		var out bytes.Buffer
 		cfg := Config{Hostname: "here.test", Resolver: names.Addr, PostOffice: dir,
 			Security: Security{Policies: s.relay.security.policies.Path(), Roots: ca.Pool(), STSPort: h.port(), Report: true}}
-		if err := TestTLS(context.Background(), cfg, "there.test", &out); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, TestTLS(context.Background(), cfg, "there.test", &out))
 		return out.String()
 	}
 	const told = "MTA-STS policy 1, enforce"
-	if got := tell(); !strings.Contains(got, told) {
-		t.Errorf("fetched: got %s", got)
-	}
+	assert.Contains(t, tell(), told, "fetched")
 	if left, err := os.ReadDir(filepath.Join(dir, "sts")); err != nil || len(left) > 0 {
 		t.Errorf("it has left %v, %v", left, err)
 	}
@@ -248,9 +237,7 @@ func TestKeptPolicyIsToldAndNotWritten(t *testing.T) {
 	}
 	names.SetZone(t, tlsZone)
 	h.set("")
-	if got := tell(); !strings.Contains(got, told) {
-		t.Errorf("kept: got %s", got)
-	}
+	assert.Contains(t, tell(), told, "kept")
 }
 
 // RFC 8461 §5.1: a policy that still counts survives a restart, the loss of its record and
@@ -271,9 +258,7 @@ func TestCachedPolicyIsNotDowngraded(t *testing.T) {
 	names.SetZone(t, tlsZone)
 	h.set("")
 	disk, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { disk.Close() })
 	plain := (&Sink{}).Start(t, "", "")
 	again, _ := tlsStation(t, plain, tlsZone, "* sts", func(c *Config) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -28,9 +29,7 @@ func tlsStation(t *testing.T, sink *Sink, zone, policies string, change ...func(
 	dns := mxtest.Start(t, zone)
 	dir := t.TempDir()
 	if policies != "" {
-		if err := os.WriteFile(filepath.Join(dir, "tls"), []byte(policies), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, "tls"), []byte(policies), 0o600))
 	}
 	change = append([]func(*Config){func(c *Config) {
 		c.Security.Policies, c.Security.Credentials = filepath.Join(dir, "tls"), filepath.Join(dir, "credentials")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -66,18 +67,12 @@ func TestPolicyOfAClause(t *testing.T) {
 			sink := (&Sink{}).Start(t, "", "")
 			s, _ := tlsStation(t, sink, tlsZone, c.file, func(x *Config) {
 				env := map[string]string{"TLSPOLICY": c.clause}
-				if err := x.Zone(func(name string) string { return env[name] }); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, x.Zone(func(name string) string { return env[name] }))
 			})
 			d, err := parseDestination("smtp", "there.test", 25)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			terms, err := s.relay.security.terms(&d, "", false, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			if got := terms.policy.Text + ", " + terms.policy.Where; !strings.HasPrefix(got, c.want) {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
@@ -97,9 +92,7 @@ plain.test. 300 IN A 127.0.0.1
 	names.Sign("there.test")
 	dir := t.TempDir()
 	for name, text := range map[string]string{"tls": "* sts\nplain.test verify\nnone.test none\n", "credentials": "plain.test u hush\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	cfg := Config{Hostname: "here.test", Resolver: names.Addr, Security: Security{Policies: filepath.Join(dir, "tls"), Credentials: filepath.Join(dir, "credentials")}}
 	cases := map[string]string{
@@ -114,9 +107,7 @@ plain.test. 300 IN A 127.0.0.1
 		if err := TestTLS(context.Background(), cfg, where, &out); err != nil {
 			t.Errorf("%s: %v", where, err)
 		}
-		if got := out.String(); got != want {
-			t.Errorf("%s: got\n%swant\n%s", where, got, want)
-		}
+		assert.Equal(t, out.String(), want, where)
 	}
 }
 

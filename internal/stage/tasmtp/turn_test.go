@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"zmailer/internal/run/assert"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/smtpclient"
 )
@@ -100,7 +101,5 @@ func TestPanicInAJobGivesTheConnectionBack(t *testing.T) {
 	}}).Start(t, "", "")
 	s := newStation(t, sink.Port(), "", func(c *Config) { c.Log = slog.New(panics{slog.DiscardHandler, "in-doubt"}) })
 	s.one("smtp", "[127.0.0.1]")
-	if got := len(s.relay.pool.links); got != 0 {
-		t.Errorf("%d connections, want 0", got)
-	}
+	assert.Equal(t, len(s.relay.pool.links), 0, "connections")
 }

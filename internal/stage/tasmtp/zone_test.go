@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -70,9 +71,7 @@ func TestAMessageKeepsItsSource(t *testing.T) {
 		first := all[i].Peer
 		seen[first]++
 		for round := 1; round < 3; round++ {
-			if got := all[round*messages+i].Peer; got != first {
-				t.Errorf("message %d came from %s, then from %s", i, first, got)
-			}
+			assert.Equal(t, all[round*messages+i].Peer, first, "source of message %d", i)
 		}
 	}
 	for _, s := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"} {
@@ -80,9 +79,7 @@ func TestAMessageKeepsItsSource(t *testing.T) {
 			t.Errorf("%d of %d messages came from %s", seen[s], messages, s)
 		}
 	}
-	if got := sink.Connects(); got != 9 {
-		t.Errorf("%d connections, want one for each source and process", got)
-	}
+	assert.Equal(t, sink.Connects(), 9, "connections")
 }
 
 // K14: a source that this machine does not have is our fault: the message waits, the
@@ -104,9 +101,7 @@ func TestASourceThatCannotBeBoundIsOurFault(t *testing.T) {
 			}
 		})
 	}
-	if got := sink.Connects(); got != 0 {
-		t.Errorf("%d connections were made", got)
-	}
+	assert.Equal(t, sink.Connects(), 0, "connections were made")
 }
 
 func TestBadZone(t *testing.T) {

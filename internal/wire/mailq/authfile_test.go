@@ -2,8 +2,9 @@ package mailq
 
 import (
 	"net/netip"
-	"slices"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 const authText = `# who may ask
@@ -26,9 +27,7 @@ bad:x:QQ:[192.0.2.1]/33
 // M40: rights by user and address.
 func TestAuthFileGivesRightsByUserAndAddress(t *testing.T) {
 	f := ParseAuthFile([]byte(authText))
-	if want := []int{9, 10, 11, 12, 13, 14, 15}; !slices.Equal(f.Bad, want) {
-		t.Errorf("bad lines %v, want %v", f.Bad, want)
-	}
+	assert.Same(t, f.Bad, []int{9, 10, 11, 12, 13, 14, 15}, "bad lines")
 	const challenge = "220 MAILQ-V2-CHALLENGE: 1"
 	tests := map[string]struct {
 		user, password, from string
@@ -53,9 +52,7 @@ func TestAuthFileGivesRightsByUserAndAddress(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := f.Login(tt.user, Authenticator(challenge, tt.password), challenge, netip.MustParseAddr(tt.from))
-			if got != tt.want {
-				t.Errorf("got %b, want %b", got, tt.want)
-			}
+			assert.Equal(t, got, tt.want)
 		})
 	}
 }

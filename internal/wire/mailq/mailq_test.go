@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -22,9 +24,7 @@ func TestAuthenticatorIsTheDigestOfChallengeAndPassword(t *testing.T) {
 	}
 	// printf '%s%s' "220 MAILQ-V2-CHALLENGE: 1090000000.123456.1" nobody | md5sum
 	const want = "e082c8ccb82ac069c376d459f1103ac8"
-	if got := Authenticator(c, "nobody"); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, Authenticator(c, "nobody"), want)
 	if !Proves(c, "nobody", strings.ToUpper(want)) || Proves(c, "Nobody", want) || Proves(c, "nobody", "") {
 		t.Error("Proves is wrong")
 	}
@@ -74,16 +74,12 @@ func TestRequestsAreReadAndWritten(t *testing.T) {
 
 // Every kind wants a right of its own; what nobody thought of wants the greatest.
 func TestRightsOfEachRequest(t *testing.T) {
-	if len(Kinds()) != int(JSONEvents) {
-		t.Errorf("%d kinds are written, there are %d", len(Kinds()), JSONEvents)
-	}
+	assert.Equal(t, len(Kinds()), int(JSONEvents), "kinds are written, there are %d", JSONEvents)
 	for _, k := range append(Kinds(), 0, 200) {
 		if !All.May(k) {
 			t.Errorf("all rights are not enough for %v", k)
 		}
-		if got, want := None.May(k), k == Auth || k == Quit; got != want {
-			t.Errorf("%v without a login: %v", k, got)
-		}
+		assert.Equal(t, None.May(k), k == Auth || k == Quit, "%v without a login", k)
 		if (All &^ loggedIn).May(k) && k != Auth && k != Quit {
 			t.Errorf("%v without a login", k)
 		}
@@ -99,9 +95,7 @@ func TestSpansHaveTwoParts(t *testing.T) {
 		26*time.Hour + 3*time.Minute: "1d2h", 24*time.Hour + 59*time.Second: "1d59s", -90 * time.Second: "-1m30s",
 		999 * time.Millisecond: "0s",
 	} {
-		if got := Span(d); got != want {
-			t.Errorf("%v: got %s, want %s", d, got, want)
-		}
+		assert.Equal(t, Span(d), want, d)
 	}
 }
 
@@ -158,28 +152,18 @@ func TestGoldenTranscript(t *testing.T) {
 	name := filepath.Join("testdata", "transcript.golden")
 	got := answers()
 	if *update {
-		if err := os.WriteFile(name, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(name, got, 0o600))
 	}
 	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	assert.Must(t, err)
+	assert.Same(t, got, want)
 }
 
 func TestClientReadsWhatTheServerWrites(t *testing.T) {
 	x := &exchange{Reader: bytes.NewReader(answers())}
 	c, err := NewClient(x)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Login("joe", "secret"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	assert.Must(t, c.Login("joe", "secret"))
 	var list []string
 	keep := func(line string) error {
 		list = append(list, line)
@@ -208,9 +192,7 @@ func TestClientReadsWhatTheServerWrites(t *testing.T) {
 	}
 	// ZMailer's mailq parts a line at tabs and wants ten parts.
 	for _, line := range entries {
-		if n := strings.Count(line, "\t"); n != 9 {
-			t.Errorf("%d tabs in %q", n, line)
-		}
+		assert.Equal(t, strings.Count(line, "\t"), 9, "tabs in %q", line)
 	}
 	ask(Threads)
 	ask(SNMP)

@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 )
 
 // writes keeps each write apart.
@@ -40,12 +41,8 @@ func stuffed(t testing.TB, r io.Reader) (string, *writes) {
 	var w dataWriter
 	w.start(to, &Config{Timeouts: short(patience)})
 	readErr, err := w.readBody(r)
-	if err := errors.Join(readErr, err); err != nil {
-		t.Fatal(err)
-	}
-	if err := end(&w); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(readErr, err))
+	assert.Must(t, end(&w))
 	return to.all.String(), to
 }
 
@@ -119,9 +116,7 @@ func simpleStuffing(stored string) string {
 
 func TestSmallMessageLeavesInOneWrite(t *testing.T) {
 	_, to := stuffed(t, strings.NewReader(strings.Repeat("a line of text\n", 4000)))
-	if got := len(to.sizes); got != 1 {
-		t.Errorf("got %d writes %v, want 1", got, to.sizes)
-	}
+	assert.Equal(t, len(to.sizes), 1, "writes %v", to.sizes)
 }
 
 func TestBigMessageLeavesInWholeBuffers(t *testing.T) {
@@ -162,12 +157,8 @@ func FuzzData(f *testing.F) {
 			}
 			p = p[n:]
 		}
-		if err := end(&w); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := to.all.String(), simpleStuffing(string(stored)); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		assert.Must(t, end(&w))
+		assert.Equal(t, to.all.String(), simpleStuffing(string(stored)))
 	})
 }
 
@@ -187,9 +178,7 @@ func BenchmarkData(b *testing.B) {
 				if _, err := w.Write(stored); err != nil {
 					b.Fatal(err)
 				}
-				if err := end(&w); err != nil {
-					b.Fatal(err)
-				}
+				assert.Must(b, end(&w))
 			}
 		})
 	}
@@ -249,12 +238,8 @@ func TestMailParameters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conn := &Conn{ext: c.ext}
 			from, _, err := wireAddress(c.m.From, c.ext.SMTPUTF8)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := string(conn.appendMail(nil, &c.m, from, from.utf8)); got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			assert.Must(t, err)
+			assert.Equal(t, string(conn.appendMail(nil, &c.m, from, from.utf8)), c.want)
 		})
 	}
 }
@@ -262,13 +247,9 @@ func TestMailParameters(t *testing.T) {
 func TestRcptParameters(t *testing.T) {
 	r := Recipient{Address: "u@x", Notify: "SUCCESS,FAILURE", ORcpt: "rfc822;Orig+2BUser@x"}
 	with := &Conn{ext: Extensions{DSN: true}}
-	if got, want := string(with.appendRcpt(nil, &r, wire{path: "u@x"}, false)), "RCPT To:<u@x> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;Orig+2BUser@x"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, string(with.appendRcpt(nil, &r, wire{path: "u@x"}, false)), "RCPT To:<u@x> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;Orig+2BUser@x")
 	without := &Conn{}
-	if got, want := string(without.appendRcpt(nil, &r, wire{path: "u@x"}, false)), "RCPT To:<u@x>"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, string(without.appendRcpt(nil, &r, wire{path: "u@x"}, false)), "RCPT To:<u@x>")
 }
 
 // RFC 6531 §3.1: an address that needs SMTPUTF8 fails where it is not offered; the
@@ -287,14 +268,10 @@ BODY
 S: 250 ok`
 	c, _, p := open(t, Config{}, script)
 	res, err := c.Send(message("grüße@test", "a@test", "b@bücher.example", "bad\raddress@test", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	p.end(t)
 	for i, want := range []string{"5.6.7", "2.0.0", "2.0.0", "5.1.3", "5.1.3"} {
-		if got := res[i].Code.String(); got != want {
-			t.Errorf("recipient %d: got %s (%v), want %s", i, got, res[i].Err, want)
-		}
+		assert.Equal(t, res[i].Code.String(), want, "recipient %d (%v)", i, res[i].Err)
 	}
 }
 
@@ -303,9 +280,7 @@ func TestSenderThatNeedsSMTPUTF8(t *testing.T) {
 	m := message("a@test", "b@test")
 	m.From = "grüße@test"
 	res, err := c.Send(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, r := range res {
 		if r.Outcome != status.Failed || r.Code.String() != "5.6.7" {
 			t.Errorf("got %+v", r)
@@ -339,9 +314,7 @@ func BenchmarkSend(b *testing.B) {
 	client, server := pair(b)
 	go acceptAll(server)
 	c := New(client.Conn, Config{Hostname: "client.test"})
-	if err := c.Hello(); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, c.Hello())
 	body := "\n" + strings.Repeat(strings.Repeat("x", 79)+"\n", 50)
 	header := []byte("Received: from here\nSubject: x\n")
 	b.ReportAllocs()
@@ -370,16 +343,10 @@ func TestOriginalRecipientIsPassedOnInASCII(t *testing.T) {
 		"no UTF-8":            {"utf-8;\xff", false, "utf-8;\xff"},
 	}
 	for name, tt := range tests {
-		if got := orcpt(tt.value, tt.utf8); got != tt.want {
-			t.Errorf("%s: got %q, want %q", name, got, tt.want)
-		}
+		assert.Equal(t, orcpt(tt.value, tt.utf8), tt.want, name)
 	}
 	c := &Conn{ext: Extensions{DSN: true}}
-	if got, want := string(c.appendRcpt(nil, &Recipient{ORcpt: "utf-8;ü@x"}, wire{path: "u@x"}, false)), `RCPT To:<u@x> ORCPT=utf-8;\x{FC}@x`; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, string(c.appendRcpt(nil, &Recipient{ORcpt: "utf-8;ü@x"}, wire{path: "u@x"}, false)), `RCPT To:<u@x> ORCPT=utf-8;\x{FC}@x`)
 	// What cannot be written so is left out.
-	if got, want := string(c.appendRcpt(nil, &Recipient{ORcpt: "rfc822;ü@x"}, wire{path: "u@x"}, false)), `RCPT To:<u@x>`; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, string(c.appendRcpt(nil, &Recipient{ORcpt: "rfc822;ü@x"}, wire{path: "u@x"}, false)), `RCPT To:<u@x>`)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/emersion/go-smtp"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 )
 
 // peer is go-smtp's server, an implementation that is not ours.
@@ -72,24 +72,18 @@ func servePeer(t *testing.T, lmtp bool) (*peer, *Conn) {
 	srv := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return peerSession{p}, nil }))
 	srv.Domain, srv.LMTP, srv.EnableDSN, srv.EnableSMTPUTF8 = "peer.test", lmtp, true, true
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()
 	nc, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	c := New(nc, Config{Hostname: "client.test", LMTP: lmtp, Timeouts: short(patience)})
 	t.Cleanup(func() {
 		c.Quit()
 		srv.Close()
 		<-ended
 	})
-	if err := c.Hello(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.Hello())
 	return p, c
 }
 
@@ -103,16 +97,10 @@ func TestAnotherServerUnderstandsUs(t *testing.T) {
 		m.Body, m.Ret, m.EnvID = strings.NewReader(body), "HDRS", "QQ314159"
 		m.Recipients[0].Notify, m.Recipients[0].ORcpt = "SUCCESS,FAILURE", "rfc822;Orig+2BUser@test"
 		res, err := c.Send(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		got := []status.Outcome{res[0].Outcome, res[1].Outcome, res[2].Outcome}
-		if want := []status.Outcome{status.Delivered, status.Failed, status.Delivered}; !slices.Equal(got, want) {
-			t.Errorf("message %d: got %v, want %v: %+v", i, got, want, res)
-		}
-		if got, want := res[1].Reply.String(), "550 5.1.1 no such user"; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		assert.Same(t, got, []status.Outcome{status.Delivered, status.Failed, status.Delivered}, "message %d", i)
+		assert.Equal(t, res[1].Reply.String(), "550 5.1.1 no such user")
 		want := "Subject: x\r\n" + strings.ReplaceAll(body, "\n", "\r\n")
 		if !strings.HasSuffix(want, "\r\n") {
 			want += "\r\n"
@@ -129,24 +117,18 @@ func TestAnotherServerUnderstandsUs(t *testing.T) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if got := p.seen[:4]; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Same(t, p.seen[:4], want)
 }
 
 func TestAnotherLMTPServerUnderstandsUs(t *testing.T) {
 	_, c := servePeer(t, true)
 	for range 3 {
 		res, err := c.Send(message("a@test", "no@test", "full@test", "b@test"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		var got []string
 		for _, r := range res {
 			got = append(got, r.Outcome.String()+" "+r.Code.String())
 		}
-		if want := []string{"delivered 2.0.0", "failed 5.1.1", "deferred 4.2.2", "delivered 2.0.0"}; !slices.Equal(got, want) {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		assert.Same(t, got, []string{"delivered 2.0.0", "failed 5.1.1", "deferred 4.2.2", "delivered 2.0.0"})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 )
 
 func TestReadReply(t *testing.T) {
@@ -45,9 +46,7 @@ func TestReadReply(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			assert.Equal(t, got, c.want)
 		})
 	}
 }
@@ -62,12 +61,8 @@ func TestReplyKeepsEnhancedCode(t *testing.T) {
 	}
 	for in, want := range cases {
 		r, err := readReply(bufio.NewReader(strings.NewReader(in + "\r\n")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := r.Status().String(); got != want {
-			t.Errorf("%s: got %s, want %s", in, got, want)
-		}
+		assert.Must(t, err)
+		assert.Equal(t, r.Status().String(), want, in)
 	}
 }
 
@@ -75,9 +70,7 @@ func TestReplyKeepsEnhancedCode(t *testing.T) {
 func TestReplyTextIsCapped(t *testing.T) {
 	in := strings.Repeat("250-"+strings.Repeat("x", 100)+"\r\n", 500) + "250 end\r\n"
 	r, err := readReply(bufio.NewReader(strings.NewReader(in)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if got := len(r.Text); got > maxReply {
 		t.Errorf("got %d bytes of text, want at most %d", got, maxReply)
 	}
@@ -146,12 +139,8 @@ func TestRoundTripsOfAMessage(t *testing.T) {
 						t.Fatalf("message %d: got %+v, %v", i, s.results, s.err)
 					}
 				}
-				if got := trips(begin); got != c.want {
-					t.Errorf("%d round trips for %d messages, want %d", got, messages, c.want)
-				}
-				if got := len(n.taken()); got != messages {
-					t.Errorf("%d messages arrived, want %d", got, messages)
-				}
+				assert.Equal(t, trips(begin), c.want, "round trips for %d messages", messages)
+				assert.Equal(t, len(n.taken()), messages, "messages arrived")
 			})
 		})
 	}

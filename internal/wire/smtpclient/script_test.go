@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // patience bounds every wait in these tests; no test takes nearly so long.
@@ -146,9 +148,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 func pair(t testing.TB) (client *recorder, server net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer l.Close()
 	type accepted struct {
 		nc  net.Conn
@@ -160,9 +160,7 @@ func pair(t testing.TB) (client *recorder, server net.Conn) {
 		ch <- accepted{nc, err}
 	}()
 	nc, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	a := <-ch
 	if a.err != nil {
 		t.Fatal(a.err)
@@ -193,9 +191,7 @@ func start(t *testing.T, cfg Config, script string) (*Conn, *recorder, *played) 
 func open(t *testing.T, cfg Config, script string) (*Conn, *recorder, *played) {
 	t.Helper()
 	c, rec, p := start(t, cfg, script)
-	if err := c.Hello(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.Hello())
 	return c, rec, p
 }
 

@@ -13,27 +13,22 @@ import (
 	"github.com/emersion/go-smtp"
 	"github.com/xdg-go/scram"
 
+	"zmailer/internal/run/assert"
 	testpeer "zmailer/test/peer"
 )
 
 func TestHelloReadsExtensions(t *testing.T) {
 	c, _, p := open(t, Config{}, hello+"C: QUIT\nS: 221 bye")
 	want := Extensions{Pipelining: true, Size: true, MaxSize: 1000000, EightBitMIME: true, DSN: true, SMTPUTF8: true, EnhancedStatus: true}
-	if got := c.Extensions(); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if err := c.Quit(); err != nil {
-		t.Error(err)
-	}
+	assert.Equal(t, c.Extensions(), want)
+	assert.NoError(t, c.Quit())
 	p.end(t)
 }
 
 func TestExtensionsAreCaseInsensitiveAndFirstLineIsNone(t *testing.T) {
 	got := parseExtensions("PIPELINING\nsize\n8bitmime x\nDsn\nX-UNKNOWN 1 2", []string{"DSN"})
 	want := Extensions{Size: true, EightBitMIME: true}
-	if got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
+	assert.Equal(t, got, want)
 }
 
 func TestHeloForAServerWithoutEhlo(t *testing.T) {
@@ -124,12 +119,8 @@ func TestTimeoutAtEachPhase(t *testing.T) {
 			if err == nil {
 				res, _ := conn.Send(message("a@test"))
 				err = res[0].Err
-				if got, want := res[0].InDoubt, c.want == PhaseDot; got != want {
-					t.Errorf("in doubt: got %v, want %v", got, want)
-				}
-				if got, want := res[0].Code.String(), "4.4.2"; got != want {
-					t.Errorf("got %s, want %s", got, want)
-				}
+				assert.Equal(t, res[0].InDoubt, c.want == PhaseDot, "in doubt")
+				assert.Equal(t, res[0].Code.String(), "4.4.2")
 			}
 			var broke *ConnError
 			if !errors.As(err, &broke) || broke.Phase != c.want || !broke.Timeout() {
@@ -152,9 +143,7 @@ C: DATA
 S: 354 go
 HALFBODY
 STALL`)
-	if err := conn.Hello(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, conn.Hello())
 	m := message("a@test")
 	m.Body = endless{}
 	res, _ := conn.Send(m)
@@ -188,9 +177,7 @@ func secured(t *testing.T, cfg *tls.Config) (*Conn, error) {
 	t.Helper()
 	ca := testpeer.NewCA(t, "test")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	p := &tlsPeer{}
 	s := smtp.NewServer(p)
 	s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{ca.Issue("mx.test")}}
@@ -201,14 +188,10 @@ func secured(t *testing.T, cfg *tls.Config) (*Conn, error) {
 		<-served
 	})
 	nc, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	c := New(nc, Config{Hostname: "client.test", Timeouts: short(patience)})
 	t.Cleanup(func() { c.Close() })
-	if err := c.Hello(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.Hello())
 	if !c.Extensions().StartTLS {
 		t.Fatal("no STARTTLS is offered")
 	}
@@ -242,9 +225,7 @@ func (s *tlsSession) Data(r io.Reader) error {
 
 func TestMessageUnderTLS(t *testing.T) {
 	c, err := secured(t, &tls.Config{ServerName: "mx.test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if c.TLS() == nil || c.TLS().Version != tls.VersionTLS13 {
 		t.Errorf("got %+v", c.TLS())
 	}
@@ -263,9 +244,7 @@ func TestRefusedCertificateEndsTheConnection(t *testing.T) {
 	if !errors.As(err, &refused) || c.Usable() {
 		t.Errorf("got %v, usable %v", err, c.Usable())
 	}
-	if got, want := err.Error(), "starting TLS: tls: failed to verify certificate: x509: certificate is valid for mx.test, not other.test"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, err.Error(), "starting TLS: tls: failed to verify certificate: x509: certificate is valid for mx.test, not other.test")
 }
 
 // RFC 3207 §6: what was pipelined behind the answer came from somebody else.
@@ -283,9 +262,7 @@ func TestTextBehindTheAnswerToSTARTTLSIsNotUsed(t *testing.T) {
 		done <- nil
 	}()
 	c := New(nc, Config{Hostname: "client.test", Timeouts: short(patience)})
-	if err := c.Hello(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.Hello())
 	err := c.StartTLS(&tls.Config{InsecureSkipVerify: true})
 	if !errors.Is(err, errInjected) || c.Usable() || c.Extensions().Auth != "" {
 		t.Errorf("got %v, usable %v, %+v", err, c.Usable(), c.Extensions())
@@ -300,9 +277,7 @@ func TestRefusedSTARTTLSLeavesTheSession(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Phase != PhaseTLS || !c.Usable() {
 		t.Errorf("got %v, usable %v", err, c.Usable())
 	}
-	if err := c.Quit(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, c.Quit())
 	p.end(t)
 }
 
@@ -344,9 +319,7 @@ func TestLoginByWhatIsOffered(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			assert.Equal(t, got, c.want)
 			if strings.Contains(conn.HelloText(), b64("secret")) || strings.Contains(conn.HelloText(), b64("\x00u\x00secret")) {
 				t.Errorf("the dialogue has the password: %s", conn.HelloText())
 			}
@@ -360,17 +333,11 @@ func TestLoginByWhatIsOffered(t *testing.T) {
 func scramServer(t *testing.T, password string) *scram.ServerConversation {
 	t.Helper()
 	client, err := scram.SHA256.NewClient("u", password, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	stored, err := client.GetStoredCredentialsWithError(scram.KeyFactors{Salt: "0123456789abcdef", Iters: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	server, err := scram.SHA256.NewServer(func(string) (scram.StoredCredentials, error) { return stored, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return server.NewConversation()
 }
 
@@ -415,9 +382,7 @@ func serveScram(t *testing.T, password string, cheats bool) (*Conn, chan error) 
 		}()
 	}()
 	c := New(nc, Config{Hostname: "client.test", Timeouts: short(patience)})
-	if err := c.Hello(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.Hello())
 	return c, done
 }
 
@@ -439,9 +404,7 @@ func TestSCRAMLogin(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			assert.Equal(t, got, c.want)
 			if broke := (*ConnError)(nil); errors.As(err, &broke) {
 				t.Error("the connection broke")
 			}
@@ -456,8 +419,6 @@ func TestServerCannotKeepUsBusy(t *testing.T) {
 		"r=x,s=eA==,i=4096": false, "r=x,s=eA==,i=10000000": false, "r=x,s=eA==,i=10000001": true,
 		"r=x,s=eA==,i=99999999999999999999": true, "v=x": false, "": false,
 	} {
-		if got := tooMany(challenge); got != want {
-			t.Errorf("%s: got %v", challenge, got)
-		}
+		assert.Equal(t, tooMany(challenge), want, challenge)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 	testpeer "zmailer/test/peer"
 )
 
@@ -30,21 +31,15 @@ S: 354 go ahead
 BODY
 S: 250 2.0.0 queued`)
 	res, err := c.Send(message("a@test", "b@test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	p.end(t)
-	if got, want := outcomes(res), []string{"delivered 2.0.0 waiting for the answer to the final dot", "delivered 2.0.0 waiting for the answer to the final dot"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Same(t, outcomes(res), []string{"delivered 2.0.0 waiting for the answer to the final dot", "delivered 2.0.0 waiting for the answer to the final dot"})
 	want := []string{
 		"EHLO client.test\r\n",
 		"MAIL From:<sender@client.test> BODY=8BITMIME\r\nRCPT To:<a@test>\r\nRCPT To:<b@test>\r\nDATA\r\n",
 		"Subject: x\r\n\r\nbody\r\n.\r\n",
 	}
-	if !slices.Equal(rec.writes, want) {
-		t.Errorf("got %q, want %q", rec.writes, want)
-	}
+	assert.Same(t, rec.writes, want)
 	if !c.Usable() || c.Served() != 1 {
 		t.Errorf("usable %v, served %d", c.Usable(), c.Served())
 	}
@@ -64,20 +59,12 @@ S: 250 2.0.0 queued as SINK1`)
 	m := message("no@test", "ok@test")
 	m.Recipients[0].Notify = "NEVER"
 	res, err := c.Send(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	p.end(t)
 	begin := "\n<<- MAIL From:<sender@client.test> BODY=8BITMIME\n->> 250 2.1.0 Ok"
-	if got, want := res[0].Text, begin+"\n<<- RCPT To:<no@test> NOTIFY=NEVER\n->> 550-5.1.1 no such\n->> 550 5.1.1 user"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got, want := res[1].Text, begin+"\n<<- RCPT To:<ok@test>\n->> 250 2.1.5 Ok\n<<- DATA\n->> 354 go ahead\n<<- .\n->> 250 2.0.0 queued as SINK1"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got, want := res[0].Reply.String(), "550 5.1.1 no such user"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, res[0].Text, begin+"\n<<- RCPT To:<no@test> NOTIFY=NEVER\n->> 550-5.1.1 no such\n->> 550 5.1.1 user")
+	assert.Equal(t, res[1].Text, begin+"\n<<- RCPT To:<ok@test>\n->> 250 2.1.5 Ok\n<<- DATA\n->> 354 go ahead\n<<- .\n->> 250 2.0.0 queued as SINK1")
+	assert.Equal(t, res[0].Reply.String(), "550 5.1.1 no such user")
 }
 
 // S8: each recipient has its own outcome, at whatever step it is decided.
@@ -133,15 +120,9 @@ func TestOutcomePerRecipient(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conn, _, p := open(t, Config{}, asked+c.script)
 			res, err := conn.Send(message("a@test", "b@test", "c@test"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := outcomes(res); !slices.Equal(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
-			if got := conn.Usable(); got != c.usable {
-				t.Errorf("usable: got %v, want %v", got, c.usable)
-			}
+			assert.Must(t, err)
+			assert.Same(t, outcomes(res), c.want)
+			assert.Equal(t, conn.Usable(), c.usable, "usable")
 			for i, r := range res {
 				if r.Text == "" || (r.Err != nil) == (!r.Reply.IsZero()) {
 					t.Errorf("recipient %d: text %q, error %v, reply %v", i, r.Text, r.Err, r.Reply)
@@ -164,9 +145,7 @@ func TestServerRefusesInsideTheMessage(t *testing.T) {
 		c, _, p := open(t, Config{}, asked+"RESET")
 		res, _ := c.Send(m())
 		p.end(t)
-		if got, want := outcomes(res)[0], "deferred 4.4.2 sending the message"; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		assert.Equal(t, outcomes(res)[0], "deferred 4.4.2 sending the message")
 	})
 	t.Run("told why", func(t *testing.T) {
 		// A real reset may take the reply with it; this one does not.
@@ -174,9 +153,7 @@ func TestServerRefusesInsideTheMessage(t *testing.T) {
 		rec.failAfter = 3
 		res, _ := c.Send(m())
 		c.Close()
-		if got, want := outcomes(res)[0], "failed 5.3.4 sending the message"; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		assert.Equal(t, outcomes(res)[0], "failed 5.3.4 sending the message")
 	})
 }
 
@@ -193,9 +170,7 @@ WAIT`)
 	m := message("a@test")
 	m.Sent = func([]int) error { t.Error("Sent was called for a message without recipients"); return nil }
 	res, _ := c.Send(m)
-	if got, want := res[0].Code.String(), "5.1.1"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, res[0].Code.String(), "5.1.1")
 	p.end(t)
 	if c.Usable() {
 		t.Error("the connection is still in use")
@@ -233,12 +208,8 @@ S: 250 ok`)
 		}
 	}
 	p.end(t)
-	if got, want := rec.writes[2], "RSET\r\nMAIL From:<sender@client.test> BODY=8BITMIME\r\nRCPT To:<b@test>\r\nDATA\r\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got, want := len(rec.writes), 6; got != want {
-		t.Errorf("got %d writes %q, want %d", got, rec.writes, want)
-	}
+	assert.Equal(t, rec.writes[2], "RSET\r\nMAIL From:<sender@client.test> BODY=8BITMIME\r\nRCPT To:<b@test>\r\nDATA\r\n")
+	assert.Equal(t, len(rec.writes), 6, "writes %q", rec.writes)
 }
 
 func TestServerWithoutPipeliningIsAskedInTurn(t *testing.T) {
@@ -335,15 +306,9 @@ BODY
 		t.Run(name, func(t *testing.T) {
 			conn, _, p := open(t, Config{LMTP: true}, greet+c.script)
 			res, err := conn.Send(message("a@test", "b@test", "c@test"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := outcomes(res); !slices.Equal(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
-			if conn.Usable() != c.usable {
-				t.Errorf("usable: got %v, want %v", conn.Usable(), c.usable)
-			}
+			assert.Must(t, err)
+			assert.Same(t, outcomes(res), c.want)
+			assert.Equal(t, conn.Usable(), c.usable, "usable")
 			p.end(t)
 		})
 	}
@@ -374,13 +339,9 @@ S: 250 2.0.1 b
 S: 552 5.2.3 too big for d
 `)
 	res, err := conn.Send(message("a@test", "b@test", "c@test", "d@test"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	const rcpt, dot = " waiting for the answer to RCPT", " waiting for the answer to the final dot"
-	if got, want := outcomes(res), []string{"failed 5.1.1" + rcpt, "delivered 2.0.1" + dot, "deferred 4.2.2" + rcpt, "failed 5.2.3" + dot}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Same(t, outcomes(res), []string{"failed 5.1.1" + rcpt, "delivered 2.0.1" + dot, "deferred 4.2.2" + rcpt, "failed 5.2.3" + dot})
 	p.end(t)
 }
 
@@ -395,13 +356,9 @@ func TestManyRecipientsGoInChunks(t *testing.T) {
 	client, server := pair(t)
 	go acceptAll(server)
 	c := New(client, Config{Hostname: "client.test"})
-	if err := c.Hello(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.Hello())
 	res, err := c.Send(message(rcpts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for i, r := range res {
 		if want := fmt.Sprintf("<<- RCPT To:<%s>\n", rcpts[i]); r.Outcome != status.Delivered || !strings.Contains(r.Text, want) {
 			t.Fatalf("recipient %d: got %+v", i, r)
@@ -422,9 +379,7 @@ func TestSentComesRightBeforeTheDot(t *testing.T) {
 	c, rec, p := open(t, Config{}, hello+mail+"C: RCPT To:<a@test>\nC: RCPT To:<b@test>\nC: RCPT To:<c@test>\nC: DATA\nS: 250 ok\nS: 250 ok\nS: 550 no\nS: 250 ok\nS: 354 go\nBODY\nS: 250 ok")
 	m := message("a@test", "b@test", "c@test")
 	m.Sent = func(accepted []int) error {
-		if !slices.Equal(accepted, []int{0, 2}) {
-			t.Errorf("accepted: got %v, want [0 2]", accepted)
-		}
+		assert.Same(t, accepted, []int{0, 2}, "accepted")
 		if w := rec.writes[len(rec.writes)-1]; !strings.HasSuffix(w, "DATA\r\n") {
 			t.Errorf("already written: %q", w)
 		}
@@ -450,9 +405,7 @@ func TestFaultOfOursEndsWithoutADot(t *testing.T) {
 			m := message("a@test", "b@test")
 			set(m)
 			res, err := c.Send(m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			want := []string{"failed 5.1.1 waiting for the answer to RCPT", "deferred 4.3.0 sending the message"}
 			if got := outcomes(res); !slices.Equal(got, want) || !errors.Is(res[1].Err, wrong) {
 				t.Errorf("got %q, %v, want %q", got, res[1].Err, want)
@@ -575,9 +528,7 @@ func TestOutcomesOfMessagesOnAConnection(t *testing.T) {
 					return ""
 				}
 				conn, _ := farServer(t, n, Config{})
-				if got := ends(sendAll(conn, several(3))); !slices.Equal(got, c.want[:]) {
-					t.Errorf("got %q, want %q", got, c.want)
-				}
+				assert.Same(t, ends(sendAll(conn, several(3))), c.want[:])
 			})
 		})
 	}
@@ -662,12 +613,8 @@ func TestDel1AnswersInRecordsOfTheirOwn(t *testing.T) {
 			}()
 			conn := New(nc, Config{Hostname: "client.test", Timeouts: short(patience)})
 			t.Cleanup(func() { conn.Close() })
-			if err := conn.BeginTLS(&tls.Config{ServerName: "mx.test", RootCAs: ca.Pool()}); err != nil {
-				t.Fatal(err)
-			}
-			if err := conn.Hello(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, conn.BeginTLS(&tls.Config{ServerName: "mx.test", RootCAs: ca.Pool()}))
+			assert.Must(t, conn.Hello())
 			res, err := conn.Send(message("to@test"))
 			if got := outcomes(res); err != nil || !slices.Equal(got, []string{c.want}) || conn.Usable() != c.usable {
 				t.Errorf("got %q, %v, usable %v, want %q, %v", got, err, conn.Usable(), c.want, c.usable)

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // way is how long bytes take in one direction in these tests; the clock is that of a
@@ -197,9 +199,7 @@ func farServer(t testing.TB, n *naive, cfg Config) (*Conn, *recorder) {
 	t.Cleanup(func() { close(n.end) })
 	cfg.Hostname = "client.test"
 	c := New(client, cfg)
-	if err := c.Hello(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, c.Hello())
 	return c, client
 }
 

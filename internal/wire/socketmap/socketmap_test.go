@@ -8,6 +8,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestAnswersAreTakenWholeOrNotAtAll(t *testing.T) {
@@ -43,9 +45,7 @@ func TestAnswersAreTakenWholeOrNotAtAll(t *testing.T) {
 			if !errors.Is(err, tt.err) || err == nil && got != tt.want {
 				t.Errorf("got %+v, %v, want %+v, %v", got, err, tt.want, tt.err)
 			}
-			if got, want := asked.String(), "12:aliases bond,"; got != want {
-				t.Errorf("asked: got %q, want %q", got, want)
-			}
+			assert.Equal(t, asked.String(), "12:aliases bond,", "asked")
 		})
 	}
 }
@@ -72,9 +72,7 @@ func TestServerAnswersWhatItsClientAsks(t *testing.T) {
 			t.Errorf("%q: got %.50v, %v, want %.50v", key, got, err, want)
 		}
 	}
-	if err := Write(client, "noblank"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Write(client, "noblank"))
 	if text, err := Read(in); !strings.HasPrefix(text, "PERM ") || err != nil {
 		t.Errorf("request without a blank: got %q, %v", text, err)
 	}
@@ -89,9 +87,7 @@ func FuzzReadOfWhatWasWritten(f *testing.F) {
 	f.Add("", []byte("0:,1:"))
 	f.Fuzz(func(t *testing.T, text string, raw []byte) {
 		var b bytes.Buffer
-		if err := Write(&b, text); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, Write(&b, text))
 		if got, err := Read(bufio.NewReader(&b)); err != nil || got != text {
 			t.Fatalf("got %q, %v, want %q", got, err, text)
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"zmailer/internal/run/assert"
 )
 
 // M32, M34
@@ -52,9 +52,7 @@ func TestAgentLinesAreRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ParseLine([]byte(c.line))
-			if diff := cmp.Diff(got, c.want); diff != "" {
-				t.Errorf("got - want +\n%s", diff)
-			}
+			assert.Same(t, got, c.want)
 			if c.back == "" {
 				c.back = c.line
 			}
@@ -72,9 +70,7 @@ func TestRetryTimeIsRoundedUp(t *testing.T) {
 		1<<63 - 1: "+9223372036",
 	} {
 		got := string(AppendLine(nil, &Line{Kind: LineAnswer, Answer: Answer{Word: RetryAt, Relative: true, After: after}}))
-		if want := "0/0\t\tretryat " + want + "\n"; got != want {
-			t.Errorf("%v: got %q, want %q", after, got, want)
-		}
+		assert.Equal(t, got, "0/0\t\tretryat "+want+"\n", after)
 	}
 }
 
@@ -96,9 +92,7 @@ func TestCommandsAreRead(t *testing.T) {
 			if err != nil || got != c.want {
 				t.Errorf("got %+v, %v; want %+v", got, err, c.want)
 			}
-			if back := string(AppendCommand(nil, got)); back != c.line+"\n" {
-				t.Errorf("written as %q", back)
-			}
+			assert.Equal(t, string(AppendCommand(nil, got)), c.line+"\n", "written as")
 		})
 	}
 	for _, bad := range []string{"#idler", "#", "# idle", "\thost", "17\x00\thost"} {

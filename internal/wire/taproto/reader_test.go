@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/google/go-cmp/cmp"
+	"zmailer/internal/run/assert"
 )
 
 // lines reads all that an agent said.
@@ -21,9 +21,7 @@ func lines(t *testing.T, r io.Reader) []Line {
 		if errors.Is(err, io.EOF) {
 			return got
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		got = append(got, l)
 	}
 }
@@ -32,9 +30,7 @@ func lines(t *testing.T, r io.Reader) []Line {
 func TestPartialLastLineIsDiscarded(t *testing.T) {
 	said := "#hungry\n# text\n12/34\t\tok3 2"
 	want := []Line{{Kind: LineHungry}, {Text: "text"}}
-	if diff := cmp.Diff(lines(t, strings.NewReader(said)), want); diff != "" {
-		t.Errorf("got - want +\n%s", diff)
-	}
+	assert.Same(t, lines(t, strings.NewReader(said)), want)
 	if got := lines(t, strings.NewReader("#hungr")); got != nil {
 		t.Errorf("got %+v", got)
 	}
@@ -64,9 +60,7 @@ func TestRecordedConversationReadsTheSameInPieces(t *testing.T) {
 		for _, l := range lines(t, iotest.OneByteReader(bytes.NewReader(said.Bytes()))) {
 			got = AppendLine(got, &l)
 		}
-		if !bytes.Equal(got, said.Bytes()) {
-			t.Errorf("%s: got %q", name, got)
-		}
+		assert.Same(t, got, said.Bytes(), name)
 	}
 }
 
@@ -129,9 +123,7 @@ func TestReadyTellsOfWholeLinesOnly(t *testing.T) {
 		if _, err := r.Command(); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.Ready(); got != want {
-			t.Errorf("ready %v, want %v", got, want)
-		}
+		assert.Equal(t, r.Ready(), want, "ready")
 	}
 }
 
@@ -139,17 +131,13 @@ func TestTranscriptEscapesAreUndone(t *testing.T) {
 	const text = "TA->SCHED 1/2\\ta\\1b\\0014.4.3\\tok3 \\r\\\\x\\377\\n\n" +
 		"SCHED->TA 17\\th\\n18\\th\\n\n" + "   opens \"../queue/17\" O_RDONLY\n"
 	got, err := ReadTranscript(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	want := []Step{
 		{Kind: AgentSaid, Said: "1/2\ta\x01b\x014.4.3\tok3 \r\\x\xff\n"},
 		{Kind: SchedulerSaid, Said: "17\th\n18\th\n"},
 		{Kind: AgentOpened, Opens: "../queue/17"},
 	}
-	if diff := cmp.Diff(got, want); diff != "" {
-		t.Errorf("got - want +\n%s", diff)
-	}
+	assert.Same(t, got, want)
 	for _, bad := range []string{"nonsense", "TA->SCHED \\q", "TA->SCHED \\", "TA->SCHED \\777", "   opens x"} {
 		if got, err := ReadTranscript(strings.NewReader(bad + "\n")); err == nil {
 			t.Errorf("%q: got %+v", bad, got)

@@ -4,15 +4,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // transcript reads a conversation that was recorded from a running ZMailer.
 func transcript(t testing.TB, name string) []Step {
 	t.Helper()
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	steps, err := ReadTranscript(f)
 	if err != nil {
@@ -50,15 +50,11 @@ func TestRecordedConversationsPrintBackByteForByte(t *testing.T) {
 				case SchedulerSaid:
 					for _, line := range s.Lines() {
 						c, err := ParseCommand([]byte(line))
-						if err != nil {
-							t.Error(err)
-						}
+						assert.NoError(t, err)
 						got += string(AppendCommand(nil, c))
 					}
 				}
-				if got != s.Said {
-					t.Errorf("got  %q\nwant %q", got, s.Said)
-				}
+				assert.Equal(t, got, s.Said)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -38,9 +39,7 @@ func TestLinesThatCannotBe(t *testing.T) {
 
 func TestPortAndOrderOfLines(t *testing.T) {
 	table, err := Parse("credentials", []byte("a.test first p\na.test second p\na.test:587 port p\nb.test x p name=n\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	cases := map[string]struct {
 		host, name string
 		port       int
@@ -59,9 +58,7 @@ func TestPortAndOrderOfLines(t *testing.T) {
 			if a := table.Find(c.host, c.port, "", c.name); a != nil {
 				got = a.User
 			}
-			if got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			assert.Equal(t, got, c.want)
 		})
 	}
 }

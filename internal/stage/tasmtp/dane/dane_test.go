@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 )
 
@@ -78,9 +79,7 @@ func TestUsableRecords(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := len(Usable(c.records)); got != c.want {
-				t.Errorf("got %d, want %d", got, c.want)
-			}
+			assert.Equal(t, len(Usable(c.records)), c.want)
 		})
 	}
 }

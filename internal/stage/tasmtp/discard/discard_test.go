@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -20,9 +21,7 @@ smtp/*.example.com   PIPELINING chunking
 */[127.0.0.1]:2525   starttls
 smtp*/exact.test     etrn
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for name, c := range map[string]struct{ channel, host, addr, want string }{
 		"an address":              {"smtp", "x.test", "192.0.2.7", "PIPELINING"},
 		"an address, mapped":      {"smtp", "x.test", "::ffff:192.0.2.7", "PIPELINING"},
@@ -38,9 +37,7 @@ smtp*/exact.test     etrn
 	} {
 		t.Run(name, func(t *testing.T) {
 			addr, _ := netip.ParseAddr(c.addr)
-			if got := table.Match(c.channel, c.host, addr); !slices.Equal(got, strings.Fields(c.want)) {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			assert.Same(t, table.Match(c.channel, c.host, addr), strings.Fields(c.want))
 		})
 	}
 	if got := (*Table)(nil).Match("smtp", "x.test", netip.Addr{}); got != nil {
@@ -63,9 +60,7 @@ func TestNet5EachWrongLineIsReported(t *testing.T) {
 		}
 		places = append(places, c.Line)
 	}
-	if want := []int{1, 2, 3, 4, 5, 7}; !slices.Equal(places, want) {
-		t.Errorf("got lines %v, want %v: %v", places, want, err)
-	}
+	assert.Same(t, places, []int{1, 2, 3, 4, 5, 7}, "lines")
 }
 
 func FuzzParse(f *testing.F) {

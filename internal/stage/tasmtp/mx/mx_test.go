@@ -16,6 +16,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 )
 
@@ -120,9 +121,7 @@ func TestServersOfADomain(t *testing.T) {
 				if lazy {
 					want = strings.Replace(want, "aliases go in a circle", "more than 8 aliases", 1)
 				}
-				if got := hosts(r, c.domain); got != want {
-					t.Errorf("got %s, want %s", got, want)
-				}
+				assert.Equal(t, hosts(r, c.domain), want)
 			})
 		}
 	}
@@ -132,9 +131,7 @@ func TestServersOfADomain(t *testing.T) {
 func TestEqualPreferenceIsShuffled(t *testing.T) {
 	s := mxtest.Start(t, zone)
 	r, _ := resolver(s, func(c *Config) { c.Shuffle = reversed })
-	if got, want := hosts(r, "example.test"), "10 b.example.test, 10 a.example.test, 20 c.example.test"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, hosts(r, "example.test"), "10 b.example.test, 10 a.example.test, 20 c.example.test")
 	r, _ = resolver(s, func(c *Config) { c.Shuffle = nil })
 	first := map[string]bool{}
 	for range 100 {
@@ -163,9 +160,7 @@ func TestAddresses(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			assert.Equal(t, got, c.want)
 		})
 	}
 }
@@ -227,9 +222,7 @@ func TestNameServerTrouble(t *testing.T) {
 
 func TestNoServerAtAll(t *testing.T) {
 	l, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	l.Close()
 	r := New(Config{Server: l.LocalAddr().String(), Timeout: 100 * time.Millisecond})
 	if _, err := r.Hosts(context.Background(), "example.test"); KindOf(err) != Unavailable || err == nil {
@@ -271,9 +264,7 @@ func TestAnswersAreKeptForTheirTTL(t *testing.T) {
 			ask := func(want int) {
 				t.Helper()
 				hosts(r, c.domain)
-				if got := s.Asked(c.domain, "MX"); got != want {
-					t.Errorf("asked %d times, want %d", got, want)
-				}
+				assert.Equal(t, s.Asked(c.domain, "MX"), want, "questions")
 			}
 			ask(1)
 			if c.keep > 0 {
@@ -297,9 +288,7 @@ func TestTableIsBounded(t *testing.T) {
 	}
 	clock.pass(time.Hour)
 	hosts(r, "example.test")
-	if got := len(r.cache.entries); got != 1 {
-		t.Errorf("%d entries after all but one have expired", got)
-	}
+	assert.Equal(t, len(r.cache.entries), 1, "entries after all but one have expired")
 }
 
 func TestSameQuestionIsAskedOnce(t *testing.T) {
@@ -319,9 +308,7 @@ func TestSameQuestionIsAskedOnce(t *testing.T) {
 	<-asked
 	close(goOn)
 	all.Wait()
-	if got := s.Asked("example.test", "MX"); got != 1 {
-		t.Errorf("asked %d times, want 1", got)
-	}
+	assert.Equal(t, s.Asked("example.test", "MX"), 1, "questions")
 }
 
 func TestWaitingForAnAnswerEndsWithItsContext(t *testing.T) {
@@ -361,9 +348,7 @@ func TestLocalhostNeedsNoNameServer(t *testing.T) {
 func TestNameServersFromAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	clock := &clock{now: time.Unix(1795220010, 0)}
 	cfg := Config{Conf: file, Now: clock.Now}
@@ -383,9 +368,7 @@ func TestNameServersFromAFile(t *testing.T) {
 	check("192.0.2.1:53", "[2001:db8::1]:53")
 	clock.pass(confPeriod)
 	check("127.0.0.1:53")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(file))
 	clock.pass(confPeriod)
 	check("127.0.0.1:53")
 	l = serverList{}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 )
 
@@ -65,21 +65,15 @@ func TestTLSARecordsOfAServer(t *testing.T) {
 	r, _ := resolver(s)
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := tlsaOf(r, c.host); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			assert.Equal(t, tlsaOf(r, c.host), c.want)
 		})
 	}
 	// RFC 7672 §2.2.2: the name servers of zones that are not signed are not asked.
-	if n := s.Asked("_25._tcp.mx.plain.test", "TLSA"); n != 0 {
-		t.Errorf("asked %d times for TLSA of a host that is not secure", n)
-	}
+	assert.Equal(t, s.Asked("_25._tcp.mx.plain.test", "TLSA"), 0, "questions for TLSA of a host that is not secure")
 	s.Fail("fails.signed.test", dns.RcodeServerFailure, 99)
 	for domain, want := range map[string]string{"signed.test": "true <nil>", "plain.test": "false <nil>", "none.signed.test": "true <nil>", "fails.signed.test": "SERVFAIL"} {
 		secure, err := r.Secure(context.Background(), domain)
-		if got := fmt.Sprint(secure, " ", err); !strings.Contains(got, want) {
-			t.Errorf("%s: got %s, want %s", domain, got, want)
-		}
+		assert.Contains(t, fmt.Sprint(secure, " ", err), want, domain)
 	}
 }
 
@@ -88,9 +82,7 @@ func TestTLSALookupThatFailsIsAnError(t *testing.T) {
 	s.Sign("signed.test")
 	s.Fail("_25._tcp.mx.signed.test", dns.RcodeServerFailure, 99)
 	r, _ := resolver(s)
-	if got := tlsaOf(r, "mx.signed.test"); !strings.Contains(got, "SERVFAIL") {
-		t.Errorf("got %s", got)
-	}
+	assert.Contains(t, tlsaOf(r, "mx.signed.test"), "SERVFAIL")
 }
 
 func TestWhatIsSecureIsBelievedOfThisMachineAlone(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -15,9 +16,7 @@ func wanted(t *testing.T) *Table {
 	t.Helper()
 	text := regexp.MustCompile(`(?m)^#(smtp/)`).ReplaceAllString(string(config.Default("replies")), "$1")
 	table, err := Parse("replies", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if table.Len() < 15 {
 		t.Fatalf("%d rules, want 15", table.Len())
 	}
@@ -28,9 +27,7 @@ func wanted(t *testing.T) *Table {
 func TestSampleReplies(t *testing.T) {
 	table := wanted(t)
 	samples, err := os.ReadFile("testdata/samples.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	n, used := 0, map[int]bool{}
 	for line := range strings.Lines(string(samples)) {
 		f := strings.Split(strings.TrimSpace(line), "\t")
@@ -46,9 +43,7 @@ func TestSampleReplies(t *testing.T) {
 			}
 			used[r.Line] = true
 		}
-		if got != f[2] {
-			t.Errorf("%s: got %s, want %s", f[1], got, f[2])
-		}
+		assert.Equal(t, got, f[2], f[1])
 	}
 	if n < 15 {
 		t.Errorf("%d samples, want 15", n)
@@ -69,9 +64,7 @@ func TestTheDefaultFileHasNoRuleInForce(t *testing.T) {
 
 func TestFirstMatchCounts(t *testing.T) {
 	table, err := Parse("replies", []byte("smtp/*.example.com slow 10m /busy/\nsmtp/?x.example.com fail /./\n*/* defer /BUSY/i\nlmtp/unix:/run/* host /^4/\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	cases := map[string]struct {
 		channel, host, reply string
 		want                 int
@@ -89,9 +82,7 @@ func TestFirstMatchCounts(t *testing.T) {
 		if r := table.Match(c.channel, c.host, c.reply); r != nil {
 			got = r.Line
 		}
-		if got != c.want {
-			t.Errorf("%s: line %d, want %d", name, got, c.want)
-		}
+		assert.Equal(t, got, c.want, "%s: line", name)
 	}
 }
 

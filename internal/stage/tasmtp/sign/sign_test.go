@@ -21,6 +21,7 @@ import (
 
 	"github.com/emersion/go-msgauth/dkim"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -47,17 +48,11 @@ func newKey(t *testing.T, path, kind string) string {
 		}
 		kind = "rsa"
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, text, 0o600))
 	return "v=DKIM1; k=" + kind + "; p=" + base64.StdEncoding.EncodeToString(public)
 }
 
@@ -77,9 +72,7 @@ func newBench(t *testing.T, lines string) *bench {
 		b.zone[kind+"._domainkey.example.org"] = newKey(t, filepath.Join(b.dir, kind+".pem"), kind)
 	}
 	path := filepath.Join(b.dir, "dkim")
-	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte(lines), 0o600))
 	var err error
 	if b.table, err = Open(path, slog.New(slog.NewTextHandler(&b.log, nil)), nil); err != nil {
 		t.Fatal(err)
@@ -96,9 +89,7 @@ func (b *bench) verify(message io.Reader) []*dkim.Verification {
 		}
 		return nil, errors.New("no such name: " + name)
 	}})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	assert.Must(b.t, err)
 	return v
 }
 
@@ -124,9 +115,7 @@ func TestSignaturesVerify(t *testing.T) {
 	for name, body := range bodies {
 		t.Run(name, func(t *testing.T) {
 			fields, err := Sign(b.table.For("example.org"), []byte(header), strings.NewReader(body), time.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			for line := range strings.Lines(string(fields)) {
 				if len(line) > 999 {
 					t.Errorf("a line of %d bytes", len(line))
@@ -153,9 +142,7 @@ func TestSignaturesVerify(t *testing.T) {
 func TestAddedFieldsBreakTheSignature(t *testing.T) {
 	b := newBench(t, both)
 	fields, err := Sign(b.table.For("example.org"), []byte(header), strings.NewReader("\nx\n"), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	cases := map[string]struct {
 		added string
 		good  bool
@@ -285,9 +272,7 @@ func TestKeysThatCannotBeUsed(t *testing.T) {
 	os.Remove(other)
 	b.zone["x._domainkey.alone.example"] = newKey(t, other, "ed25519")
 	fields, err = Sign(b.table.For("alone.example"), []byte(header), strings.NewReader("\nx\n"), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if v := b.verify(crlf(string(fields) + header + "\nx\n")); v[0].Err != nil {
 		t.Error(v[0].Err)
 	}
@@ -297,9 +282,7 @@ func TestSignatureExpires(t *testing.T) {
 	b := newBench(t, "example.org rsa rsa.pem expire=1d\n")
 	now := time.Now().Truncate(time.Second)
 	fields, err := Sign(b.table.For("example.org"), []byte(header), strings.NewReader("\nx\n"), now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	v := b.verify(crlf(string(fields) + header + "\nx\n"))[0]
 	if v.Err != nil || !v.Expiration.Equal(now.Add(24*time.Hour)) {
 		t.Errorf("got %v, %v", v.Expiration, v.Err)
@@ -359,9 +342,7 @@ func TestLargeMessagesAreSignedInConstantMemory(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		most = max(most, after.HeapInuse)
 	}}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if most > before.HeapInuse+32<<20 {
 		t.Errorf("the heap grew from %d to %d bytes", before.HeapInuse, most)
 	}
@@ -410,9 +391,7 @@ func FuzzSign(f *testing.F) {
 	b := &bench{t: t, dir: dir, zone: map[string]string{}}
 	b.zone["e._domainkey.example.org"] = newKey(t, filepath.Join(dir, "e.pem"), "ed25519")
 	keys, err := parse(filepath.Join(dir, "dkim"), []byte("example.org e e.pem\n"), slog.New(slog.DiscardHandler), nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	assert.Must(f, err)
 	f.Add(header, "\nx\n")
 	f.Add("From: a\n", "\n \t\r\n\n")
 	f.Add("From : a\nfrom:\n b\nTo\n", "\n")
@@ -426,9 +405,7 @@ func FuzzSign(f *testing.F) {
 		header = strings.ReplaceAll(header, "\n\n", "\n")
 		body = "\n" + body
 		fields, err := Sign(keys["example.org"], []byte(header), strings.NewReader(body), time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		all, err := dkim.VerifyWithOptions(crlf(string(fields)+header+body), &dkim.VerifyOptions{LookupTXT: func(name string) ([]string, error) {
 			return []string{b.zone[name]}, nil
 		}})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/run/assert"
 )
 
 // The process or the machine stops in every operation of the write of a policy: the next
@@ -17,23 +18,17 @@ func TestPolicySurvivesEveryCut(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	policy := func(id string) *Policy {
 		p, err := Parse(good)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		p.Domain, p.ID, p.Fetched = "a.test", id, now
 		return p
 	}
 	for n := 0; ; n++ {
 		disk := cutfs.New()
 		disk.SetClock(func() time.Time { return now })
-		if err := disk.Mkdir(Dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, disk.Mkdir(Dir, 0o755))
 		New(Config{FS: disk, Log: slog.New(slog.DiscardHandler)}).keep(policy("old"))
 		for _, dir := range []string{Dir, "."} {
-			if err := disk.SyncDir(dir); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, disk.SyncDir(dir))
 		}
 		proc := disk.Process()
 		proc.CutInside(n)
@@ -53,9 +48,7 @@ func TestPolicySurvivesEveryCut(t *testing.T) {
 				t.Errorf("%s: %v", where, err)
 			}
 			entries, err := again.ReadDir(Dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			for _, e := range entries {
 				if strings.HasPrefix(e.Name, ".") {
 					t.Errorf("%s: %s is left", where, e.Name)

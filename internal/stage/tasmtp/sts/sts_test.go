@@ -19,6 +19,7 @@ import (
 	"crypto/tls"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 )
 
@@ -66,13 +67,9 @@ func newHost(t *testing.T, cert string) *host {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	disk, err := durable.NewOS(h.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { disk.Close() })
-	if err := os.Mkdir(filepath.Join(h.dir, Dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(filepath.Join(h.dir, Dir), 0o755))
 	h.store = New(Config{FS: disk, Roots: ca.Pool(), Port: s.Listener.Addr().(*net.TCPAddr).Port,
 		Text: func(_ context.Context, name string) ([]string, error) {
 			h.mu.Lock()
@@ -137,9 +134,7 @@ func TestFetchThatFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, c.cert)
 			h.answer = c.answer
-			if got := mode(h.store); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			assert.Equal(t, mode(h.store), c.want)
 			mode(h.store)
 			if h.asked > 1 {
 				t.Errorf("asked %d times in a moment", h.asked)
@@ -176,9 +171,7 @@ func TestPolicyCountsForItsTime(t *testing.T) {
 	step("its time is over", Invalid, 5, func() { h.now = h.now.Add(12 * time.Hour) })
 	step("the record is gone, too", "no policy", 5, func() { h.texts = nil })
 	step("nobody knows whether there is one", "fetch the MTA-STS policy of a.test: SERVFAIL", 5, func() { h.fails = errors.New("SERVFAIL") })
-	if err := Sweep(h.store.cfg.FS, h.now.Add(48*time.Hour)); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, Sweep(h.store.cfg.FS, h.now.Add(48*time.Hour)))
 	if left, err := os.ReadDir(filepath.Join(h.dir, Dir)); err != nil || len(left) > 0 {
 		t.Errorf("left after the sweep: %v, %v", left, err)
 	}
@@ -213,9 +206,7 @@ func TestPoliciesThatCannotBe(t *testing.T) {
 func TestServersOfAPolicy(t *testing.T) {
 	p := &Policy{MX: []string{"mx.a.test", "*.b.test"}}
 	for host, want := range map[string]bool{"mx.a.test": true, "my.a.test": false, "x.b.test": true, "x.y.b.test": false, "b.test": false, ".b.test": false} {
-		if got := p.Has(host); got != want {
-			t.Errorf("%s: got %v", host, got)
-		}
+		assert.Equal(t, p.Has(host), want, host)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // Patience bounds every wait; no test takes nearly so long.
@@ -66,9 +68,7 @@ func (s *Sink) Start(t testing.TB, network, address string) *Sink {
 		network, address = "tcp", "127.0.0.1:0"
 	}
 	l, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if s.Extensions == nil {
 		s.Extensions = []string{"PIPELINING", "SIZE 0", "8BITMIME", "DSN", "ENHANCEDSTATUSCODES"}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -26,13 +27,9 @@ func NewSpool(t testing.TB) *Spool {
 	t.Helper()
 	s := &Spool{Dir: t.TempDir(), t: t, next: 1000}
 	disk, err := durable.NewOS(s.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { disk.Close() })
-	if err := postoffice.Init(disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(disk))
 	if s.PostOffice, err = postoffice.Open(postoffice.Config{FS: disk}); err != nil {
 		t.Fatal(err)
 	}
@@ -91,9 +88,7 @@ func (s *Spool) Specify(name string, m Message, body int64) {
 	w := workspec.NewWriter(&b)
 	w.Preamble(&workspec.Spec{Message: name, BodyOffset: body})
 	w.Group(sender, m.Rcpts, []byte(m.Header))
-	if err := w.Close(); err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, w.Close())
 	s.Write("transport/"+name, b.Bytes())
 }
 
@@ -110,25 +105,17 @@ func (s *Spool) NewName() string { return s.name() }
 func (s *Spool) Write(path string, b []byte) {
 	s.t.Helper()
 	path = filepath.Join(s.Dir, path)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, b, 0o644); err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	assert.Must(s.t, os.WriteFile(path, b, 0o644))
 }
 
 // Spec reads a specification.
 func (s *Spool) Spec(name string) *workspec.Spec {
 	s.t.Helper()
 	b, err := os.ReadFile(filepath.Join(s.Dir, "transport", name))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, err)
 	spec, err := workspec.Parse(b)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, err)
 	return spec
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/peer"
 )
@@ -26,9 +27,7 @@ bücher.example          dane-only
 *                       sts
 `
 	table, err := Parse("tls", []byte(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	cases := map[string]struct {
 		name string
 		port int
@@ -55,9 +54,7 @@ bücher.example          dane-only
 			if p, ok := table.Find(c.name, c.port); ok {
 				got = p.Text + ", " + p.Where
 			}
-			if got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			assert.Equal(t, got, c.want)
 		})
 	}
 	if p, ok := table.Default(); !ok || p.Level != STS {
@@ -67,9 +64,7 @@ bücher.example          dane-only
 
 func TestLinesThatCannotBe(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(empty, nil, 0o600))
 	cases := map[string]struct{ text, want string }{
 		"no level":                     {"a.test", "tls:1: a.test: there is no level"},
 		"an unknown level":             {"a.test secure", "secure is no level"},
@@ -118,9 +113,7 @@ func TestNamesOfACertificate(t *testing.T) {
 		"mx.test": true, "MX.test": true, "a.mx.test": false, ".test": true, ".mx.test": false, ".wild.test": true,
 		"a.wild.test": true, "a.b.wild.test": false, "wild.test": false, "192.0.2.1": true, "192.0.2.2": false, "": false,
 	} {
-		if got := HasName(cert, name); got != want {
-			t.Errorf("%q: got %v", name, got)
-		}
+		assert.Equal(t, HasName(cert, name), want, name)
 	}
 	if err := VerifyChain(nil, nil, nil, time.Now()); err == nil {
 		t.Error("a server without a certificate passes")

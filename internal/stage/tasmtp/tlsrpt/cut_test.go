@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/run/assert"
 )
 
 // The process or the machine stops in every operation of a flush: what was counted before
@@ -24,14 +25,10 @@ func TestTornLineHidesNoOther(t *testing.T) {
 	}
 	read := func(disk *cutfs.FS) map[string]int {
 		f, err := disk.Open(Dir+"/"+Day(now), os.O_RDONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		defer f.Close()
 		list, err := Read(io.Reader(f))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		counts := map[string]int{}
 		for _, s := range list {
 			counts[s.Domain] += s.Count
@@ -40,12 +37,8 @@ func TestTornLineHidesNoOther(t *testing.T) {
 	}
 	for n := 0; ; n++ {
 		disk := cutfs.New()
-		if err := disk.Mkdir(Dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := disk.SyncDir("."); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, disk.Mkdir(Dir, 0o755))
+		assert.Must(t, disk.SyncDir("."))
 		count(disk, "before.test")
 		proc := disk.Process()
 		proc.CutInside(n)

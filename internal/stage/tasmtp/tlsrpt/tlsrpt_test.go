@@ -10,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 )
 
 // office is a directory with tlsrpt/ in it, and a clock.
@@ -26,9 +25,7 @@ type office struct {
 func newOffice(t *testing.T) *office {
 	t.Helper()
 	o := &office{dir: t.TempDir(), now: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)}
-	if err := os.Mkdir(filepath.Join(o.dir, Dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(filepath.Join(o.dir, Dir), 0o755))
 	var err error
 	if o.disk, err = durable.NewOS(o.dir); err != nil {
 		t.Fatal(err)
@@ -44,14 +41,10 @@ func (o *office) recorder(keep time.Duration) *Recorder {
 func (o *office) read(t *testing.T) []Session {
 	t.Helper()
 	f, err := os.Open(filepath.Join(o.dir, Dir, Day(o.now)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	list, err := Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return list
 }
 
@@ -74,9 +67,7 @@ func TestReportOfADay(t *testing.T) {
 		t.Errorf("got domains %v", got)
 	}
 	got, err := json.MarshalIndent(Make(sessions, "a.test", "here.test", "postmaster@here.test", o.now), "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	want := `{
  "organization-name": "here.test",
  "date-range": {
@@ -116,17 +107,13 @@ func TestReportOfADay(t *testing.T) {
   }
  ]
 }`
-	if diff := cmp.Diff(string(got), want); diff != "" {
-		t.Errorf("-got +want\n%s", diff)
-	}
+	assert.Same(t, string(got), want)
 }
 
 func TestFilesAreBoundedAndOldOnesGo(t *testing.T) {
 	o := newOffice(t)
 	for _, day := range []string{"2026-10-01", "2026-11-01", "notes"} {
-		if err := os.WriteFile(filepath.Join(o.dir, Dir, day), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(o.dir, Dir, day), nil, 0o644))
 	}
 	r := o.recorder(30 * 24 * time.Hour)
 	r.Add(Session{Domain: "a.test", Lines: strings.Repeat("x", 2*maxText)})
@@ -134,30 +121,22 @@ func TestFilesAreBoundedAndOldOnesGo(t *testing.T) {
 	r.Add(Session{Domain: "late.test"}) // closed: nothing happens
 	var names []string
 	entries, err := os.ReadDir(filepath.Join(o.dir, Dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if got := strings.Join(names, " "); got != "2026-11-01 2026-11-22 notes" {
-		t.Errorf("got %s", got)
-	}
+	assert.Equal(t, strings.Join(names, " "), "2026-11-01 2026-11-22 notes")
 	if got := o.read(t); len(got) != 1 || len(got[0].Lines) != maxText {
 		t.Errorf("got %d sessions", len(got))
 	}
 	// A full day, and a disk that takes nothing: said once.
-	if err := os.Truncate(filepath.Join(o.dir, Dir, Day(o.now)), maxDay); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Truncate(filepath.Join(o.dir, Dir, Day(o.now)), maxDay))
 	r = o.recorder(0)
 	for i := range 2 * maxKinds {
 		r.Add(Session{Domain: "a.test", MX: strings.Repeat("m", i%maxKinds)})
 	}
 	r.Close()
-	if n := strings.Count(o.log.String(), "tlsrpt-not-written"); n != 1 {
-		t.Errorf("said %d times: %s", n, o.log.String())
-	}
+	assert.Equal(t, strings.Count(o.log.String(), "tlsrpt-not-written"), 1, "reports: %s", o.log.String())
 }
 
 func TestNilRecorderCountsNothing(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
+
 	"github.com/miekg/dns"
 )
 
@@ -45,9 +47,7 @@ func Start(t testing.TB, zone string) *Server {
 		go func() { ended <- srv.ActivateAndServe() }()
 		<-started
 		t.Cleanup(func() {
-			if err := errors.Join(srv.Shutdown(), <-ended); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, errors.Join(srv.Shutdown(), <-ended))
 		})
 	}
 	return s
@@ -58,9 +58,7 @@ func listen(t testing.TB) (net.Listener, net.PacketConn) {
 	t.Helper()
 	for range 50 {
 		tcp, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		udp, err := net.ListenPacket("udp", tcp.Addr().String())
 		if err == nil {
 			return tcp, udp
@@ -79,9 +77,7 @@ func (s *Server) SetZone(t testing.TB, zone string) {
 	for rr, ok := p.Next(); ok; rr, ok = p.Next() {
 		rrs = append(rrs, rr)
 	}
-	if err := p.Err(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.Err())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.zone = rrs

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -38,7 +39,7 @@ func (s *spool) file(name string, recipients int) postoffice.SpoolID {
 	if strings.Contains(name, "%d") {
 		name = fmt.Sprintf(name, m.Ino)
 	}
-	must(s.t, os.Rename(filepath.Join(s.dir, "public/tmp"), filepath.Join(s.dir, name)))
+	assert.Must(s.t, os.Rename(filepath.Join(s.dir, "public/tmp"), filepath.Join(s.dir, name)))
 	return m
 }
 
@@ -57,7 +58,7 @@ func (s *spool) queued(tags string) postoffice.SpoolID {
 			}
 			return list
 		}(), []byte("Subject: x\n"))
-	must(s.t, w.Close())
+	assert.Must(s.t, w.Close())
 	makeFile(s.t, s.po, fmt.Sprintf("transport/%d-7", m.Ino), b.String())
 	return m
 }
@@ -65,7 +66,7 @@ func (s *spool) queued(tags string) postoffice.SpoolID {
 func (s *spool) compare(looks int) *Balance {
 	s.t.Helper()
 	b, err := Compare(context.Background(), s.po, Patience{Looks: looks, Pause: time.Millisecond})
-	must(s.t, err)
+	assert.Must(s.t, err)
 	s.adds(b)
 	return b
 }
@@ -103,9 +104,9 @@ func TestEveryStateBalances(t *testing.T) {
 			s.j.Routed(m, 2, false)
 			dir := postoffice.HashDir(m.Ino, 2)
 			for _, top := range []string{"queue/", "transport/"} {
-				must(s.t, os.MkdirAll(filepath.Join(s.dir, top+dir), 0o755))
+				assert.Must(s.t, os.MkdirAll(filepath.Join(s.dir, top+dir), 0o755))
 				name := fmt.Sprintf("%d-7", m.Ino)
-				must(s.t, os.Rename(filepath.Join(s.dir, top+name), filepath.Join(s.dir, top+dir, name)))
+				assert.Must(s.t, os.Rename(filepath.Join(s.dir, top+name), filepath.Join(s.dir, top+dir, name)))
 			}
 		},
 		"finishing, both files there": func(s *spool) {
@@ -117,12 +118,15 @@ func TestEveryStateBalances(t *testing.T) {
 			s.j.Routed(id(77, 1), 2, false)
 			s.j.Done(id(77, 1), Outcomes{Delivered: 1, Expired: 1})
 		},
-		"deferred":                        func(s *spool) { s.j.Accepting().In(s.file("deferred/%d.users", 2), 2) },
-		"deferred, from submit":           func(s *spool) { s.file("deferred/%d.users", 2) },
-		"frozen":                          func(s *spool) { s.j.Accepting().In(s.file("freezer/%d.policy", 2), 2) },
-		"the only copy":                   func(s *spool) { s.j.Accepting().In(s.file("postman/%d", 2), 2) },
-		"a copy for the postmaster":       func(s *spool) { s.file("postman/%d_header", 2) },
-		"a draft":                         func(s *spool) { s.file("public/x", 2); must(s.t, os.Chmod(filepath.Join(s.dir, "public/x"), 0o600)) },
+		"deferred":                  func(s *spool) { s.j.Accepting().In(s.file("deferred/%d.users", 2), 2) },
+		"deferred, from submit":     func(s *spool) { s.file("deferred/%d.users", 2) },
+		"frozen":                    func(s *spool) { s.j.Accepting().In(s.file("freezer/%d.policy", 2), 2) },
+		"the only copy":             func(s *spool) { s.j.Accepting().In(s.file("postman/%d", 2), 2) },
+		"a copy for the postmaster": func(s *spool) { s.file("postman/%d_header", 2) },
+		"a draft": func(s *spool) {
+			s.file("public/x", 2)
+			assert.Must(s.t, os.Chmod(filepath.Join(s.dir, "public/x"), 0o600))
+		},
 		"accepted, and in quarantine/":    func(s *spool) { s.j.Accepting().In(s.file("quarantine/router.%d.why", 2), 2) },
 		"never accepted, in quarantine/":  func(s *spool) { s.file("quarantine/public.x.incomplete", 2) },
 		"taken away with zmctl, unrouted": func(s *spool) { m := s.file("router/%d", 2); s.removed(m, "router"); s.j.Accepting().In(m, 2) },
@@ -130,8 +134,8 @@ func TestEveryStateBalances(t *testing.T) {
 		"queued, and its copy removed": func(s *spool) {
 			m := s.queued("  ")
 			s.j.Routed(m, 2, false)
-			must(s.t, os.Link(filepath.Join(s.dir, fmt.Sprintf("queue/%d-7", m.Ino)), filepath.Join(s.dir, "removed", m.String()+".postman.header")))
-			must(s.t, os.Link(filepath.Join(s.dir, fmt.Sprintf("queue/%d-7", m.Ino)), filepath.Join(s.dir, "quarantine/postman.x.copy")))
+			assert.Must(s.t, os.Link(filepath.Join(s.dir, fmt.Sprintf("queue/%d-7", m.Ino)), filepath.Join(s.dir, "removed", m.String()+".postman.header")))
+			assert.Must(s.t, os.Link(filepath.Join(s.dir, fmt.Sprintf("queue/%d-7", m.Ino)), filepath.Join(s.dir, "quarantine/postman.x.copy")))
 		},
 		"and put back": func(s *spool) { s.j.Gone(s.file("router/%d", 2), 2, ByPerson) },
 		"removed by zmctl, routed": func(s *spool) {
@@ -161,8 +165,8 @@ func TestEveryStateBalances(t *testing.T) {
 			s.j.Routed(m, 2, false)
 			name := fmt.Sprintf("queue/%d-7", m.Ino)
 			s.file("queue/tmp", 2)
-			must(s.t, os.Chtimes(filepath.Join(s.dir, "queue/tmp"), m.Time(), m.Time()))
-			must(s.t, os.Rename(filepath.Join(s.dir, "queue/tmp"), filepath.Join(s.dir, name)))
+			assert.Must(s.t, os.Chtimes(filepath.Join(s.dir, "queue/tmp"), m.Time(), m.Time()))
+			assert.Must(s.t, os.Rename(filepath.Join(s.dir, "queue/tmp"), filepath.Join(s.dir, name)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,13 +185,13 @@ func (s *spool) removed(m postoffice.SpoolID, last string) {
 	if last == "queue" {
 		from += "-7"
 	}
-	must(s.t, os.Rename(filepath.Join(s.dir, from), filepath.Join(s.dir, "removed", m.String()+"."+last)))
+	assert.Must(s.t, os.Rename(filepath.Join(s.dir, from), filepath.Join(s.dir, "removed", m.String()+"."+last)))
 }
 
 func (s *spool) touch(name string) {
 	s.t.Helper()
 	later := time.Now().Add(time.Minute)
-	must(s.t, os.Chtimes(filepath.Join(s.dir, name), later, later))
+	assert.Must(s.t, os.Chtimes(filepath.Join(s.dir, name), later, later))
 }
 
 // A18: what is on one side alone is named, with what both sides say of it.
@@ -204,14 +208,14 @@ func TestEveryImbalanceIsNamed(t *testing.T) {
 		}, Missing, Count{2, 1}},
 		"removed, and its number given to a submission": {func(s *spool) postoffice.SpoolID {
 			m := s.file("router/%d", 2)
-			must(s.t, os.WriteFile(filepath.Join(s.dir, fmt.Sprint("router/", m.Ino)), []byte("to <c@d>\nenv-end\n\n"), 0o700))
+			assert.Must(s.t, os.WriteFile(filepath.Join(s.dir, fmt.Sprint("router/", m.Ino)), []byte("to <c@d>\nenv-end\n\n"), 0o700))
 			s.j.Accepting().In(id(m.Ino, 1), 2)
 			return id(m.Ino, 1)
 		}, Missing, Count{2, 1}},
 		"the specification alone is left": {func(s *spool) postoffice.SpoolID {
 			m := s.queued("+ ")
 			s.j.Routed(m, 2, false)
-			must(s.t, os.Remove(filepath.Join(s.dir, fmt.Sprintf("queue/%d-7", m.Ino))))
+			assert.Must(s.t, os.Remove(filepath.Join(s.dir, fmt.Sprintf("queue/%d-7", m.Ino))))
 			return m
 		}, Missing, Count{2, 1}},
 		"moved out of the postoffice and in again": {func(s *spool) postoffice.SpoolID {
@@ -258,7 +262,7 @@ func TestWhatComesAndGoesIsLookedAtAgain(t *testing.T) {
 		s.j.Done(id(77, 1), Outcomes{Delivered: 3})
 		s.j.Routed(id(uint64(77+looks), 1), 2, false)
 	}})
-	must(t, err)
+	assert.Must(t, err)
 	s.adds(b)
 	if looks != 1 || len(b.Wrong) > 0 || b.Delivered != 3 || b.Moving != (Count{2, 1}) {
 		t.Errorf("after %d looks: %+v", looks, b)
@@ -295,7 +299,7 @@ func TestOnlyAPowerLossExplainsWhatIsMissing(t *testing.T) {
 			defer next.Close()
 			for range 2 {
 				_, err := next.Settle(context.Background(), Patience{Looks: 2})
-				must(t, err)
+				assert.Must(t, err)
 			}
 			b := s.compare(2)
 			if b.Found != tt.found || b.Unknown != tt.unknown || len(b.Wrong) != tt.wrong {
@@ -314,7 +318,7 @@ func TestNewLedgerFindsTheMailThatIsThere(t *testing.T) {
 	s.queued("+ ")
 	s.file("deferred/%d.users", 2)
 	got, err := s.j.Settle(context.Background(), Patience{Looks: 2})
-	must(t, err)
+	assert.Must(t, err)
 	if got != (Settled{Why: "start", Found: 1}) {
 		t.Errorf("got %+v", got)
 	}
@@ -337,7 +341,7 @@ func TestPersonExplainsWhatIsMissing(t *testing.T) {
 	s.j.Routed(waits, 2, false)
 	found := s.compare(1)
 	for _, m := range []postoffice.SpoolID{id(77, 1), id(78, 1), id(80, 1)} {
-		must(t, s.j.Explain(found, m))
+		assert.Must(t, s.j.Explain(found, m))
 	}
 	for m, want := range map[postoffice.SpoolID]error{id(79, 1): ErrNotOpen, waits: ErrNotOpen, unknown: ErrOnDisk} {
 		if err := s.j.Explain(found, m); !errors.Is(err, want) {

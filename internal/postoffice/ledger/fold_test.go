@@ -8,17 +8,18 @@ import (
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 func makeFile(t testing.TB, po *postoffice.PostOffice, name, content string) postoffice.SpoolID {
 	t.Helper()
 	f, err := po.FS().Open(name, os.O_RDWR|os.O_CREATE, 0o700)
-	must(t, err)
+	assert.Must(t, err)
 	_, err = f.Write([]byte(content))
-	must(t, err)
+	assert.Must(t, err)
 	info, err := f.Stat()
-	must(t, err)
-	must(t, f.Close())
+	assert.Must(t, err)
+	assert.Must(t, f.Close())
 	return postoffice.IDOf(info)
 }
 
@@ -35,27 +36,27 @@ func TestFoldForgetsWhatIsDoneWithAlone(t *testing.T) {
 	j := New(po, small("scheduler"))
 	defer j.Close()
 	finishing := makeFile(t, po, "queue/tmp", "x")
-	must(t, po.FS().RenameNew("queue/tmp", fmt.Sprintf("queue/%d-7", finishing.Ino)))
+	assert.Must(t, po.FS().RenameNew("queue/tmp", fmt.Sprintf("queue/%d-7", finishing.Ino)))
 	shelved := makeFile(t, po, "removed/tmp", "x")
-	must(t, po.FS().RenameNew("removed/tmp", "removed/"+shelved.String()+".queue"))
+	assert.Must(t, po.FS().RenameNew("removed/tmp", "removed/"+shelved.String()+".queue"))
 	j.Accepting().In(id(1, 1), 2)
 	j.Done(id(2, 1), Outcomes{Delivered: 3})
 	j.Routed(id(3, 1), 2, false)
 	j.Done(id(3, 1), Outcomes{Delivered: 1})
 	j.Done(finishing, Outcomes{Delivered: 1})
 	j.Done(shelved, Outcomes{Removed: 1})
-	must(t, j.Keep())
+	assert.Must(t, j.Keep())
 	b, err := readBase(po.FS())
-	must(t, err)
+	assert.Must(t, err)
 	if b.Sum.Delivered != 3 || b.Through != 1 || len(b.Records) != 4 {
 		t.Errorf("got %+v, %d records", b.Sum, len(b.Records))
 	}
 	// Killed before the files were removed, the next life enters the end again.
 	j.Done(finishing, Outcomes{Delivered: 1})
-	must(t, po.FS().Remove(fmt.Sprintf("queue/%d-7", finishing.Ino)))
-	must(t, j.Keep())
+	assert.Must(t, po.FS().Remove(fmt.Sprintf("queue/%d-7", finishing.Ino)))
+	assert.Must(t, j.Keep())
 	b, err = readBase(po.FS())
-	must(t, err)
+	assert.Must(t, err)
 	if b.Sum.Delivered != 4 || b.Through != 2 || len(b.Records) != 3 {
 		t.Errorf("got %+v, %d records", b.Sum, len(b.Records))
 	}
@@ -75,8 +76,8 @@ func TestDamagedBaseStopsTheFoldAndKeepsTheJournals(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	must(t, po.FS().Remove(baseName))
-	must(t, j.Keep())
+	assert.Must(t, po.FS().Remove(baseName))
+	assert.Must(t, j.Keep())
 	if b, err := Read(po); err != nil || b.Records[id(1, 1)] == nil {
 		t.Errorf("after its removal: %v, %v", b, err)
 	}
@@ -114,7 +115,7 @@ func TestEveryCutOfTheFoldCountsOnce(t *testing.T) {
 		for _, tear := range []bool{false, true} {
 			disk := cutfs.New()
 			po := office(t, disk)
-			must(t, disk.SyncDir("."))
+			assert.Must(t, disk.SyncDir("."))
 			if tear {
 				disk.CutInside(n)
 			} else {
@@ -126,11 +127,11 @@ func TestEveryCutOfTheFoldCountsOnce(t *testing.T) {
 			}
 			// What the dead process saw, and what of it base had.
 			alive, err := postoffice.Open(postoffice.Config{FS: disk.Restart(cutfs.KeepAll())})
-			must(t, err)
+			assert.Must(t, err)
 			had, err := Read(alive)
-			must(t, err)
+			assert.Must(t, err)
 			have, err := survey(alive.FS())
-			must(t, err)
+			assert.Must(t, err)
 			synced := had.Sum.Delivered
 			if len(have.numbers) > 0 && have.numbers[0] <= had.Through {
 				synced = 0 // the name of base may not be durable

@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // A21: who follows the journal sees each line once, also when it is closed, numbered and
@@ -15,17 +16,11 @@ import (
 func TestTailSeesEachLineOnceWhileJournalsAreClosed(t *testing.T) {
 	dir := t.TempDir()
 	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
-	if err := postoffice.Init(f); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(f))
 	po, err := postoffice.Open(postoffice.Config{FS: f})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	id := func(i int) postoffice.SpoolID {
 		return postoffice.SpoolID{Ino: uint64(i), MTime: 1_790_000_000_000_000_000}
 	}
@@ -58,9 +53,7 @@ func TestTailSeesEachLineOnceWhileJournalsAreClosed(t *testing.T) {
 				read()
 			}
 		}
-		if err := rotate(f); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, rotate(f))
 		if round%2 == 0 {
 			read()
 		}
@@ -78,9 +71,7 @@ func TestTailSeesEachLineOnceWhileJournalsAreClosed(t *testing.T) {
 	}
 	// A line that is torn, and the one behind it.
 	h, err := os.OpenFile(filepath.Join(dir, "ledger", "journal"), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if _, err := h.WriteString("17900000"); err != nil {
 		t.Fatal(err)
 	}
@@ -90,9 +81,7 @@ func TestTailSeesEachLineOnceWhileJournalsAreClosed(t *testing.T) {
 	if _, err := fmt.Fprintf(h, "\n%s", l.Append(nil)); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, h.Close())
 	read()
 	for i := 1; i <= n; i++ {
 		if got := seen[all][id(i)]; got != 1 {

@@ -17,21 +17,15 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // office is a new postoffice on a file system.
 func office(t testing.TB, f durable.FS) *postoffice.PostOffice {
 	t.Helper()
-	must(t, postoffice.Init(f))
+	assert.Must(t, postoffice.Init(f))
 	po, err := postoffice.Open(postoffice.Config{FS: f})
-	must(t, err)
+	assert.Must(t, err)
 	return po
 }
 
@@ -39,7 +33,7 @@ func realOffice(t testing.TB) (*postoffice.PostOffice, string) {
 	t.Helper()
 	dir := t.TempDir()
 	f, err := durable.NewOS(dir)
-	must(t, err)
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return office(t, f), dir
 }
@@ -58,7 +52,7 @@ func text(t testing.TB, po *postoffice.PostOffice, name string) string {
 	if errors.Is(err, os.ErrNotExist) {
 		return "-"
 	}
-	must(t, err)
+	assert.Must(t, err)
 	return strings.ReplaceAll(string(b), fmt.Sprint(" ", os.Getpid()), " P")
 }
 
@@ -96,7 +90,7 @@ func TestEachStepIsALineOfItsOwn(t *testing.T) {
 	none.Accepting().In(id(1, 1), 1)
 	none.Routed(id(1, 1), 1, false)
 	none.Close()
-	must(t, none.Keep())
+	assert.Must(t, none.Keep())
 }
 
 // M19: processes append to one journal, and no line is torn or lost.
@@ -115,7 +109,7 @@ func TestManyWritersDoNotMixTheirLines(t *testing.T) {
 	}
 	running.Wait()
 	b, err := Read(po)
-	must(t, err)
+	assert.Must(t, err)
 	if b.Bad != 0 || len(b.Records) != writers*each {
 		t.Errorf("got %d records, %d bad lines", len(b.Records), b.Bad)
 	}
@@ -156,18 +150,18 @@ func TestLateLineIsReadBeforeThoseThatFollowFromIt(t *testing.T) {
 	router.Routed(id(12, 1), 3, true)
 	router.Done(id(12, 1), Outcomes{Delivered: 3})
 	router.c.Limit = 1
-	must(t, router.Keep())
+	assert.Must(t, router.Keep())
 	server.tick() // it goes on to the new journal
 	server.Routed(id(99, 1), 1, false)
-	must(t, router.Keep())
+	assert.Must(t, router.Keep())
 	if n, err := through(po.FS()); n != 0 || err != nil {
 		t.Errorf("folded through %d, %v, while a line is to come", n, err)
 	}
 	accepting.In(id(12, 1), 2)
 	router.c.Limit = 1 << 30
-	must(t, router.Keep())
+	assert.Must(t, router.Keep())
 	b, err := Read(po)
-	must(t, err)
+	assert.Must(t, err)
 	if b.Through != 1 || b.Records[id(12, 1)] != nil || b.Sum.Accepted != 2 || b.Sum.Added != 1 || b.Sum.Delivered != 3 {
 		t.Errorf("got %+v through %d", b.Sum, b.Through)
 	}
@@ -180,7 +174,7 @@ func TestLateLineIsReadBeforeThoseThatFollowFromIt(t *testing.T) {
 // one is read.
 func TestTroubleIsLoggedOnceAndEnds(t *testing.T) {
 	below, err := durable.NewOS(t.TempDir())
-	must(t, err)
+	assert.Must(t, err)
 	f := faultfs.New(below)
 	po := office(t, f)
 	var log bytes.Buffer
@@ -195,7 +189,7 @@ func TestTroubleIsLoggedOnceAndEnds(t *testing.T) {
 	full.End()
 	j.Routed(id(4, 1), 1, false)
 	b, err := Read(po)
-	must(t, err)
+	assert.Must(t, err)
 	if b.Records[id(1, 1)] == nil || b.Records[id(4, 1)] == nil || b.Bad != 0 {
 		t.Errorf("got %v, %d bad lines", b.Records, b.Bad)
 	}
@@ -206,13 +200,13 @@ func TestTroubleIsLoggedOnceAndEnds(t *testing.T) {
 
 func TestPostofficeOfAnEarlierVersionGetsTheDirectory(t *testing.T) {
 	po, dir := realOffice(t)
-	must(t, os.Remove(filepath.Join(dir, postoffice.Ledger)))
+	assert.Must(t, os.Remove(filepath.Join(dir, postoffice.Ledger)))
 	if b, err := Read(po); err != nil || len(b.Records) != 0 {
 		t.Errorf("got %v, %v", b, err)
 	}
 	j := New(po, testConfig("router"))
 	defer j.Close()
-	must(t, j.Keep())
+	assert.Must(t, j.Keep())
 	j.Routed(id(1, 1), 1, false)
 	if b, err := Read(po); err != nil || len(b.Records) != 1 {
 		t.Errorf("got %v, %v", b, err)
@@ -234,7 +228,7 @@ func BenchmarkRead(b *testing.B) {
 	po := benchLedger(b, true)
 	for b.Loop() {
 		book, err := Read(po)
-		must(b, err)
+		assert.Must(b, err)
 		if len(book.Records) != benchMessages {
 			b.Fatal(len(book.Records))
 		}
@@ -247,7 +241,7 @@ func BenchmarkReadStart(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_, err := readStart(po)
-		must(b, err)
+		assert.Must(b, err)
 	}
 }
 
@@ -271,7 +265,7 @@ func benchLedger(b *testing.B, ended bool) *postoffice.PostOffice {
 // A18: what ends together is entered in one write, a line for each.
 func TestEndsOfSeveralMessagesAreOneWrite(t *testing.T) {
 	below, err := durable.NewOS(t.TempDir())
-	must(t, err)
+	assert.Must(t, err)
 	f := faultfs.New(below)
 	po := office(t, f)
 	j := New(po, testConfig("scheduler"))
@@ -289,7 +283,7 @@ func TestEndsOfSeveralMessagesAreOneWrite(t *testing.T) {
 		t.Errorf("three ends took %d writes, want 1", n)
 	}
 	b, err := Read(po)
-	must(t, err)
+	assert.Must(t, err)
 	for i := range uint64(3) {
 		if r := b.Records[id(i+1, 1)]; r == nil || r.Ended != Done || r.End.Delivered != int64(i)+1 {
 			t.Errorf("message %d: got %+v, want it done", i+1, r)

@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // Sec5: no other user can open the journal and hold its lock, which would keep every line
@@ -18,22 +19,14 @@ func TestSec5JournalIsClosedToOthers(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
 			f, err := durable.NewOS(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			defer f.Close()
-			if err := postoffice.Init(f); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, postoffice.Init(f))
 			po, err := postoffice.Open(postoffice.Config{FS: f})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			file := filepath.Join(dir, journalName)
 			if left {
-				if err := os.WriteFile(file, nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.WriteFile(file, nil, 0o644))
 			}
 			j := New(po, Config{Role: "test"})
 			j.Gone(postoffice.SpoolID{Ino: 1, MTime: time.Now().UnixNano()}, 1, "test")

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // K4: base is replaced by a new file under its name, and journals are renamed and
@@ -44,7 +46,7 @@ func TestReaderBesideTheFoldSeesNoPart(t *testing.T) {
 		scheduler.Routed(m, 2, false)
 		scheduler.Done(m, Outcomes{Delivered: 2})
 		entered.Add(1)
-		must(t, scheduler.Keep())
+		assert.Must(t, scheduler.Keep())
 	}
 	readers.Wait()
 	t.Logf("%d reads", reads)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 // What a start reads is what all of the ledger says of it: in base and journals, with
@@ -18,9 +20,9 @@ func TestStartReadsWhatTheWholeLedgerSays(t *testing.T) {
 	same := func(when string) {
 		t.Helper()
 		all, err := Read(po)
-		must(t, err)
+		assert.Must(t, err)
 		brief, err := readStart(po)
-		must(t, err)
+		assert.Must(t, err)
 		if diff := cmp.Diff(all.writers, brief.writers, cmp.AllowUnexported(writer{})); diff != "" || all.begun != brief.begun || all.Through != brief.Through {
 			t.Errorf("%s: begun %v and %v, through %d and %d, all - brief +:\n%s", when, all.begun, brief.begun, all.Through, brief.Through, diff)
 		}
@@ -39,24 +41,24 @@ func TestStartReadsWhatTheWholeLedgerSays(t *testing.T) {
 		closed.Routed(id(n+100, 1), 1, false)
 		if n%10 == 0 {
 			same("under way")
-			must(t, scheduler.Keep())
+			assert.Must(t, scheduler.Keep())
 		}
 	}
 	closed.Close()
 	same("one has closed it")
 	for n := range uint64(5) {
 		scheduler.Routed(id(n+200, 1), 2, false)
-		must(t, scheduler.Keep())
+		assert.Must(t, scheduler.Keep())
 		same("folded")
 	}
 	journal := filepath.Join(dir, "ledger", "journal")
 	text, err := os.ReadFile(journal)
-	must(t, err)
+	assert.Must(t, err)
 	for _, more := range []string{"1795220010123 op", "1795220010123 open other 4711 an-earlier-boot\n", "1795220010123 boot b\n" + strings.Repeat("x", 100_000) + "\n",
 		strings.Repeat("\x00", 65_516) + "1795220010123 open across-two-blocks 1 e\n", strings.Repeat("\x00", 65_536) + "1795220010123 open behind-a-block 1 c\n", strings.Repeat("\x00", 200_001) + "1795220010123 open behind-many 1 d\n",
 		"1795220010123 open third 1 b"} {
 		text = append(text, more...)
-		must(t, os.WriteFile(journal, text, 0o600))
+		assert.Must(t, os.WriteFile(journal, text, 0o600))
 		same("with " + more[:min(len(more), 40)])
 	}
 	scheduler.Close()
@@ -65,7 +67,7 @@ func TestStartReadsWhatTheWholeLedgerSays(t *testing.T) {
 	}
 	base := filepath.Join(dir, "ledger", "base")
 	text, err = os.ReadFile(base)
-	must(t, err)
+	assert.Must(t, err)
 	spoiled := map[string]string{
 		"cut":                      string(text[:len(text)-20]),
 		"with an empty line":       strings.Replace(string(text), " routed ", "\n routed ", 1),
@@ -75,7 +77,7 @@ func TestStartReadsWhatTheWholeLedgerSays(t *testing.T) {
 		"with a line that is none": strings.Replace(string(text), " open ", " opened ", 1),
 	}
 	for name, bad := range spoiled {
-		must(t, os.WriteFile(base, []byte(bad), 0o600))
+		assert.Must(t, os.WriteFile(base, []byte(bad), 0o600))
 		_, err := readStart(po)
 		if _, whole := Read(po); !errors.Is(err, ErrBase) || !errors.Is(whole, ErrBase) {
 			t.Errorf("a base %s: %v at a start, %v to a reader", name, err, whole)
@@ -96,14 +98,14 @@ func TestTornLineIsNotCountedAndTheNextOneIsRead(t *testing.T) {
 		first.Close()
 		journal := filepath.Join(dir, "ledger", "journal")
 		text, err := os.ReadFile(journal)
-		must(t, err)
-		must(t, os.WriteFile(journal, append(text, tail...), 0o600))
+		assert.Must(t, err)
+		assert.Must(t, os.WriteFile(journal, append(text, tail...), 0o600))
 		second := New(po, small("second"))
 		second.Routed(id(2, 1), 1, false)
 		all, err := Read(po)
-		must(t, err)
+		assert.Must(t, err)
 		brief, err := readStart(po)
-		must(t, err)
+		assert.Must(t, err)
 		if len(all.Records) != 2 || all.Records[id(2, 1)] == nil || all.Bad != 0 {
 			t.Errorf("%s: %d messages, %d bad lines", name, len(all.Records), all.Bad)
 		}

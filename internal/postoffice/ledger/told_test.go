@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // Dur1: the ledger names a message that has ended with a failure that is in no report, and
@@ -23,17 +25,13 @@ func TestDur1LedgerFindsUnreportedFailures(t *testing.T) {
 			for _, folded := range []bool{false, true} {
 				if folded { // the account is kept in base
 					s.j.Close()
-					if err := rotate(s.po.FS()); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, rotate(s.po.FS()))
 					if _, err := fold(s.po); err != nil {
 						t.Fatal(err)
 					}
 				}
 				b, err := Compare(t.Context(), s.po, Patience{Looks: 1})
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				got := ""
 				for _, w := range b.Wrong {
 					got += string(w.Kind)
@@ -44,9 +42,7 @@ func TestDur1LedgerFindsUnreportedFailures(t *testing.T) {
 				if folded && tt.want != "" {
 					j := New(s.po, Config{Role: "zmctl"})
 					defer j.Close()
-					if err := j.Explain(b, id(77, 1)); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, j.Explain(b, id(77, 1)))
 					if b, err = Compare(t.Context(), s.po, Patience{Looks: 1}); err != nil || len(b.Wrong) > 0 {
 						t.Errorf("settled: %+v, %v", b.Wrong, err)
 					}

@@ -10,6 +10,7 @@ import (
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -27,13 +28,9 @@ type desk struct {
 func newDesk(t *testing.T, text, header, body string) *desk {
 	t.Helper()
 	fs := cutfs.New()
-	if err := postoffice.Init(fs); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(fs))
 	po, err := postoffice.Open(postoffice.Config{FS: fs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	d := &desk{t: t, po: po, now: time.Now()}
 	draft, err := po.Submissions.NewDraft("test")
 	d.must(err)
@@ -64,9 +61,7 @@ func newDesk(t *testing.T, text, header, body string) *desk {
 
 func (d *desk) must(err error) {
 	d.t.Helper()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	assert.Must(d.t, err)
 }
 
 func (d *desk) request() Request {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/glob"
 )
@@ -16,18 +17,12 @@ func checked(t *testing.T, files map[string]string) (string, bool) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "zmailer.conf"), []byte("HOSTNAME=mx.example.org\n"+files["zmailer.conf"]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "zmailer.conf"), []byte("HOSTNAME=mx.example.org\n"+files["zmailer.conf"]), 0o600))
 	var out strings.Builder
 	c, err := config.Load(filepath.Join(dir, "zmailer.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	f, err := Load(c, os.Geteuid() == 0)
 	errs := Errors(err)
 	if err == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -25,9 +26,7 @@ func testEnv(name string) (string, bool) {
 func mustConf(t testing.TB, text string) *File {
 	t.Helper()
 	c, err := Parse("scheduler.conf", []byte(text), testEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return c
 }
 
@@ -58,13 +57,9 @@ func TestGoldenConfigurations(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			c, err := Parse(filepath.Base(file), text, testEnv)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			got := fmt.Sprintf("report interval %v, copy undeliverable %v, mailqsock %q, authfile %q\n\n",
 				c.ReportInterval, c.CopyUndeliverable, c.MailQSock, c.AuthFile)
 			got += fmt.Sprintf("without effect: %q\n\n", c.NoEffect)
@@ -88,9 +83,7 @@ func TestGoldenErrors(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			_, err = Parse(filepath.Base(file), text, testEnv)
 			if err == nil {
 				t.Fatal("it was taken")
@@ -104,14 +97,10 @@ func TestGoldenErrors(t *testing.T) {
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -119,9 +108,7 @@ func golden(t *testing.T, file, got string) {
 
 func TestBuiltInConfigurationServesEveryChannel(t *testing.T) {
 	c, err := Parse("built-in scheduler.conf", config.Default("scheduler.conf"), testEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, channel := range []string{"smtp", "smtpx", "lmtp", "local", "file"} {
 		s := c.Match(channel, "host.example")
 		if s == nil || s.MaxThr < 2 || s.Expiry != 72*time.Hour {

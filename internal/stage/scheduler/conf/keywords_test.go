@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"zmailer/internal/run/assert"
 )
 
 // docTables reads the tables of docs/scheduler.conf.md: for each heading the cells of
@@ -17,9 +19,7 @@ import (
 func docTables(t *testing.T) map[string]map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../../../docs/scheduler.conf.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	row := regexp.MustCompile("^\\| `([^`]+)` \\|(.*)\\|$")
 	all := map[string]map[string][]string{}
 	heading := ""

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"zmailer/internal/run/assert"
 )
 
 // Z8: who serves a channel and host is told for each as the engine would find it, and
@@ -20,9 +22,7 @@ smtpx/*
 uucp/*
 	queueonly command="a"
 `), func(string) (string, bool) { return "", false })
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	tests := map[string]Service{
 		"smtp slow.example":  {Served: true, Clause: "smtp/slow.example", Where: "/etc/scheduler.conf:2"},
 		"smtp Slow.EXAMPLE":  {Served: true, Clause: "smtp/slow.example", Where: "/etc/scheduler.conf:2"},

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -76,9 +77,7 @@ func (c *counter) note(s *workspec.Spec) {
 
 func (c *counter) must(err error) {
 	c.T.Helper()
-	if err != nil {
-		c.T.Fatal(err)
-	}
+	assert.Must(c.T, err)
 }
 
 // at is an order at the counter, about the first recipient.

@@ -6,6 +6,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/store/storetest"
 )
@@ -48,18 +49,14 @@ func diskBox(t testing.TB) (*box, string) {
 func (b *box) load(name string) *Loaded {
 	b.T.Helper()
 	l, err := b.spool.Load(name)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	return l
 }
 
 func (b *box) settle(name string) Settled {
 	b.T.Helper()
 	s, err := b.spool.Settle(name, nil)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	return s
 }
 
@@ -68,9 +65,7 @@ func noEnv(string) (string, bool) { return "", false }
 func mustConf(t testing.TB, text string) *conf.File {
 	t.Helper()
 	c, err := conf.Parse("scheduler.conf", []byte(text), noEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -40,9 +41,7 @@ func TestReportIntervalEndsWhenTheClockIsSetBack(t *testing.T) {
 	b, _ := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"}, storetest.Rcpt{Line: "smtp h y@h"})
 	err := b.record(name, []Outcome{{Offset: storetest.OffsetOf(b.Parse(name), 0), Result: thread.Failed, Text: "550 5.1.1 no"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	settle := func(want int) {
 		t.Helper()
 		if _, err := b.spool.Settle(name, nil); err != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 )
@@ -17,18 +18,14 @@ func TestEndsAreEnteredByTheirKind(t *testing.T) {
 		storetest.Rcpt{Line: "smtp h quiet@h", Notary: "NOTIFY=NEVER"}, storetest.Rcpt{Line: "smtp h late@h"}, storetest.Rcpt{Line: "error nouser nobody@h"})
 	id := b.ID(name)
 	l, err := b.spool.Load(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	offsets := map[string]int64{}
 	for _, w := range l.Open {
 		offsets[w.Address] = w.Offset
 	}
 	list := []Outcome{{Offset: offsets["ok@h"], Result: thread.Delivered}, {Offset: offsets["fails@h"], Result: thread.Failed, Text: "550 no"},
 		{Offset: offsets["quiet@h"], Result: thread.Failed, Text: "550 no"}}
-	if err := b.record(name, list); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, b.record(name, list))
 	if _, err := b.expire(name, []int64{offsets["late@h"]}, "421 busy"); err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +37,7 @@ func TestEndsAreEnteredByTheirKind(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	book, err := ledger.Read(b.PO)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for other, r := range book.Records {
 		if other != id && (r.In != 1 || !r.Open()) {
 			t.Errorf("the report: got %+v", r)

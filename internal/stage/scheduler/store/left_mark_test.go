@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -17,9 +18,7 @@ func TestDeliveryThatItsAgentCouldNotMarkIsMarked(t *testing.T) {
 	b.Lock(name, 0, os.Getpid())
 	off := storetest.OffsetOf(b.Parse(name), 0)
 	for range 2 { // again, as after a change that failed in the middle
-		if err := b.record(name, []Outcome{{Offset: off, Result: thread.Delivered, Text: "250 2.0.0 Ok"}}); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, b.record(name, []Outcome{{Offset: off, Result: thread.Delivered, Text: "250 2.0.0 Ok"}}))
 		if got := b.Parse(name).Groups[0].Recipients[0]; got.Tag != workspec.TagOK || got.Owner != 0 {
 			t.Errorf("got tag %q of owner %d, want it delivered", got.Tag, got.Owner)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -41,9 +42,7 @@ func (b *box) deferredOnce(name string, n int) {
 	b.T.Helper()
 	err := b.record(name, []Outcome{{Offset: storetest.OffsetOf(b.Parse(name), n), Result: thread.Deferred, Attempt: 3, Next: b.Now.Add(time.Hour),
 		Notary: workspec.Notary{Status: "4.2.2"}, Text: "mailbox full"}})
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 }
 
 // A hold has chosen recipients wait, over restarts, until it is released or its time has
@@ -125,9 +124,7 @@ func TestThawedInFlightDoesNotExpire(t *testing.T) {
 	off := []int64{storetest.OffsetOf(b.Parse(file), 0)}
 	b.Now = b.Now.Add(100 * time.Hour)
 	owner, err := b.PO.Owners.Take("test-agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	b.Lock(file, 0, owner.Number())
 	for _, give := range []func() (operations.Result, error){
 		func() (operations.Result, error) {
@@ -141,9 +138,7 @@ func TestThawedInFlightDoesNotExpire(t *testing.T) {
 	}
 	b.Mark(file, 0, "", workspec.TagToDo)
 	b.deferredOnce(file, 0)
-	if err := b.PO.Queue.DropNote(file); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, b.PO.Queue.DropNote(file))
 	_, waiting, err := b.spool.Expire(file, off, "")
 	if err != nil || len(waiting) != 1 || storetest.Tags(b.Parse(file)) != " " || len(b.List("transport")) != 2 {
 		t.Errorf("waiting %v, %v, tags %q, transport/ has %v; want it open and a note", waiting, err, storetest.Tags(b.Parse(file)), b.List("transport"))
@@ -314,9 +309,7 @@ func TestOrderHoldsWhenTheAgentGivesBack(t *testing.T) {
 				b := clockBox(t, storetest.Conf)
 				file := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 				owner, err := b.PO.Owners.Take("test-agent")
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				b.Lock(file, 0, owner.Number())
 				res, err := tt.order(b.Request(file), file)
 				if err != nil || len(res.Changed) != 0 || len(res.Busy) != 1 {
@@ -344,9 +337,7 @@ func TestOrderHoldsWhenTheAgentGivesBack(t *testing.T) {
 				} else if !b.settle(file).Finished {
 					t.Error("it is not finished")
 				}
-				if err := owner.Release(); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, owner.Release())
 			}
 		})
 	}

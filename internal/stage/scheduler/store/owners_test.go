@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
 )
@@ -14,25 +15,15 @@ func TestNumberOfADeadAgentIsGivenBackAfterItsLocks(t *testing.T) {
 	b, dir := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 	f, err := b.PO.Queue.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	raw, err := f.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	spec, err := workspec.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.SetTag(workspec.LockBytes(4711), workspec.TagOffset(spec.Groups[0].Recipients[0].Offset)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	assert.Must(t, f.SetTag(workspec.LockBytes(4711), workspec.TagOffset(spec.Groups[0].Recipients[0].Offset)))
 	number := filepath.Join(dir, "owners", "4711")
-	if err := os.WriteFile(number, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(number, nil, 0o644))
 	looks := func(wantThere bool) {
 		t.Helper()
 		for range 2 {

@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
@@ -20,28 +21,20 @@ import (
 func TestReportsThatNobodyNamesAreSwept(t *testing.T) {
 	dir := t.TempDir()
 	disk, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer disk.Close()
 	faulty := faultfs.New(disk)
 	b := newBox(t, faulty)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 	f, err := b.PO.Queue.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	event := workspec.Event{Time: time.Now(), Event: workspec.EventReport,
 		Attrs: []workspec.Attr{{Key: "file", Value: "report.1.named"}, {Key: "kind", Value: report.Failed}}}
-	if err := f.Append(workspec.AppendEvent(nil, &event)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, f.Append(workspec.AppendEvent(nil, &event)))
 	public := func(name string, mode os.FileMode) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "public", name), nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, "public", name), nil, mode))
 	}
 	public("report.1.named", 0o600)
 	public("report.1.name", 0o600)
@@ -49,9 +42,7 @@ func TestReportsThatNobodyNamesAreSwept(t *testing.T) {
 	public("smtp.1.other", 0o600)
 	recovered := func(want int) {
 		t.Helper()
-		if err := b.spool.Recover(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, b.spool.Recover())
 		if got := b.List("public"); len(got) != want {
 			t.Errorf("public/ holds %q, want %d files", got, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -72,9 +73,7 @@ func TestNet6ReportsTellTheLastReplyOfTheRemoteHost(t *testing.T) {
 			file := b.Queue("sender@far.example", storetest.Rcpt{Line: "smtp h x@h"})
 			o := tt.last
 			o.Offset, o.Result, o.Attempt, o.Next = storetest.OffsetOf(b.Parse(file), 0), thread.Deferred, 1, b.Now.Add(time.Hour)
-			if err := b.record(file, []Outcome{o}); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, b.record(file, []Outcome{o}))
 			want := func(report, action string, fields map[string]string) {
 				t.Helper()
 				group := parsed(t, report)[1]
@@ -124,9 +123,7 @@ func TestNet6ReturnedHeaderIsNoLargerThanReportSize(t *testing.T) {
 			t.Run(name+" "+ret, func(t *testing.T) {
 				b, _ := diskBox(t)
 				file, err := storetest.QueueWith(b.PO, "sender@far.example", header, strings.Repeat("body\n", 3<<20), []storetest.Rcpt{{Line: "smtp h x@h", Ret: ret}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				b.Mark(file, 0, "failed", workspec.TagFailed)
 				if set := b.settle(file); !set.Finished {
 					t.Fatalf("got %+v", set)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -108,9 +109,7 @@ func TestReportCarriesWhatTheSenderGave(t *testing.T) {
 			body := strings.Repeat("Text of the body.\n", tt.size/18)
 			file, err := storetest.QueueMessage(b.PO, "a@b", body, []storetest.Rcpt{{Line: "smtp h x@h", Ret: tt.ret, EnvID: "QQ+2B3141",
 				Notary: "NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;Orig+2BUser@a.example.com"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			id := b.load(file).ID
 			tag := workspec.TagFailed
 			if tt.outcome == "delivered" {
@@ -205,9 +204,7 @@ func TestVoidDiagnosticIsNotReported(t *testing.T) {
 func TestFailureWithoutDiagnosticIsReported(t *testing.T) {
 	b, _ := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
-	if err := b.record(name, []Outcome{{Offset: storetest.OffsetOf(b.Parse(name), 0), Result: thread.Deferred, Attempt: 1, Next: b.Now, Text: "450 the last answer"}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, b.record(name, []Outcome{{Offset: storetest.OffsetOf(b.Parse(name), 0), Result: thread.Deferred, Attempt: 1, Next: b.Now, Text: "450 the last answer"}}))
 	b.Mark(name, 0, "", workspec.TagFailed)
 	b.load(name)
 	b.settle(name)
@@ -223,9 +220,7 @@ func TestDelayIsReportedOncePerTime(t *testing.T) {
 	b := newBoxConf(t, f, 0, conf)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"}, storetest.Rcpt{Line: "smtp g y@h"})
 	off := storetest.OffsetOf(b.Parse(name), 0)
-	if err := b.record(name, []Outcome{{Offset: off, Result: thread.Deferred, Attempt: 1, Next: b.Now, Text: "450 4.2.1 later", Notary: workspec.Notary{Status: "4.2.1"}}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, b.record(name, []Outcome{{Offset: off, Result: thread.Deferred, Attempt: 1, Next: b.Now, Text: "450 4.2.1 later", Notary: workspec.Notary{Status: "4.2.1"}}}))
 	start := b.Now
 	said := map[int64]string{storetest.OffsetOf(b.Parse(name), 1): "connection refused"}
 	times := []time.Duration{3 * time.Hour, 4*time.Hour + time.Minute, 5 * time.Hour, 25 * time.Hour, 26 * time.Hour}
@@ -233,9 +228,7 @@ func TestDelayIsReportedOncePerTime(t *testing.T) {
 	for i, at := range times {
 		b.Now = start.Add(at)
 		s, err := b.spool.Settle(name, said)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if got := len(b.Reports()); got != want[i] {
 			t.Errorf("after %v: %d reports, want %d", at, got, want[i])
 		}
@@ -329,24 +322,16 @@ func TestCutWhileReportingAndFinishing(t *testing.T) {
 		b.Mark(name, 2, "", workspec.TagOK)
 		// What agents did is durable: Spec.Sync, and in time everything.
 		s, err := b.PO.Queue.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		defer s.Close()
-		if err := s.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, s.Sync())
 		for _, dir := range []string{"router", "queue", "transport", "public"} {
-			if err := f.SyncDir(dir); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, f.SyncDir(dir))
 		}
 		return f, b, name
 	}
 	_, b, _ := build()
-	if err := recoverAll(b); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, recoverAll(b))
 	if err := reportedOnce(b); err != nil {
 		t.Fatalf("without a cut: %v", err)
 	}
@@ -413,9 +398,7 @@ func TestDelayToldAtTheMomentIsToldOnce(t *testing.T) {
 	b, dir := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 	arrival := time.Unix(1_800_000_000, 123_456_789)
-	if err := os.Chtimes(filepath.Join(dir, "queue", name), arrival, arrival); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chtimes(filepath.Join(dir, "queue", name), arrival, arrival))
 	b.Now = arrival.Add(4 * time.Hour)
 	for range 2 {
 		b.settle(name)
@@ -431,9 +414,7 @@ func TestDelayToldAtTheMomentIsToldOnce(t *testing.T) {
 func TestDelayOfTheUntriedIsNotToldAtTheStart(t *testing.T) {
 	b := newBox(t, cutfs.New())
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"}, storetest.Rcpt{Line: "smtp g y@h"})
-	if err := b.record(name, []Outcome{{Offset: storetest.OffsetOf(b.Parse(name), 0), Result: thread.Deferred, Attempt: 1, Next: b.Now, Text: "450 4.2.1 later"}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, b.record(name, []Outcome{{Offset: storetest.OffsetOf(b.Parse(name), 0), Result: thread.Deferred, Attempt: 1, Next: b.Now, Text: "450 4.2.1 later"}}))
 	b.Now = b.Now.Add(48 * time.Hour)
 	b.spool.Started = b.Now
 	if s := b.settle(name); len(b.Reports()) != 1 || !s.Look.Equal(b.Now.Add(firstTries)) {

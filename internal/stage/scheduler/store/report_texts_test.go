@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/store/storetest"
@@ -19,17 +20,11 @@ func texts(t *testing.T, conf string, files map[string]string) *config.Config {
 	dir := t.TempDir()
 	files = mapWith(files, "zmailer.conf", "", "scheduler.conf", conf)
 	for name, text := range files {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	c, err := config.Load(filepath.Join(dir, "zmailer.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return c
 }
 
@@ -61,9 +56,7 @@ func TestReportSpeaksTheLanguageOfTheMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := texts(t, tt.conf+storetest.Conf, map[string]string{"reports/fr/failed": own, "reports/fr/failed~": "{{", "reports/.hidden": ""})
 			next, err := conf.Load(c, os.Geteuid() == 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			b, _ := diskBox(t)
 			b.spool.Conf = next
 			name := b.queueHeader(storetest.Header+tt.header, "Body.\n", storetest.Rcpt{Line: "smtp h x@h"})
@@ -80,9 +73,7 @@ func TestReportSpeaksTheLanguageOfTheMessage(t *testing.T) {
 func (b *box) queueHeader(header, body string, rcpts ...storetest.Rcpt) string {
 	b.T.Helper()
 	name, err := storetest.QueueWith(b.PO, "a@b", header, body, rcpts)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	return name
 }
 
@@ -119,9 +110,7 @@ func TestBadReportTextIsRefused(t *testing.T) {
 func TestReportIsNotLostForItsText(t *testing.T) {
 	bad := "Subject: x\n\n{{range .Groups}}{{range .Recipients}}{{if eq .Address \"x@h\"}}{{.Host}}{{end}}{{end}}{{end}}\n"
 	next, err := conf.Load(texts(t, storetest.Conf, map[string]string{"reports/en/failed": bad}), os.Geteuid() == 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	b, _ := diskBox(t)
 	b.spool.Conf = next
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
@@ -254,9 +243,7 @@ func TestManyFailuresArePartedIntoReports(t *testing.T) {
 	}
 	name := b.Queue("a@b", list...)
 	f, err := b.PO.Queue.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	spec := b.Parse(name)
 	var lines []byte
@@ -265,13 +252,9 @@ func TestManyFailuresArePartedIntoReports(t *testing.T) {
 		r := &spec.Groups[0].Recipients[i]
 		lines = workspec.AppendDiagnostic(lines, &workspec.Diagnostic{Recipient: r.Offset, Time: b.Now, Text: long,
 			Notary: workspec.Notary{Address: r.Address, Action: "failed", Status: "5.1.1", Diagnostic: "smtp; " + long}})
-		if err := f.SetTag(workspec.TagBytes(spec.Format, workspec.TagFailed), workspec.TagOffset(r.Offset)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, f.SetTag(workspec.TagBytes(spec.Format, workspec.TagFailed), workspec.TagOffset(r.Offset)))
 	}
-	if err := f.Append(lines); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, f.Append(lines))
 	if s := b.settle(name); !s.Finished {
 		t.Errorf("got %+v", s)
 	}

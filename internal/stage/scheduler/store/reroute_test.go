@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
 )
@@ -25,9 +26,7 @@ func (b *box) copies() []*envelope.Message {
 	var list []*envelope.Message
 	for _, text := range b.Reports() {
 		m, err := envelope.Read(strings.NewReader(text))
-		if err != nil {
-			b.T.Fatal(err)
-		}
+		assert.Must(b.T, err)
 		if !m.ErrorMsg {
 			list = append(list, m)
 		}
@@ -177,9 +176,7 @@ func TestHoldChannelWaitsForAFile(t *testing.T) {
 		}
 		b.spool.asked.asking.Wait()
 	}
-	if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("x"), 0o644))
 	b.Now = b.Now.Add(2 * time.Minute)
 	b.settledWhen(file)
 	if len(b.copies()) != 1 {
@@ -193,9 +190,7 @@ func TestHoldWithAShortIntervalEnds(t *testing.T) {
 	b, dir := diskBox(t)
 	b.spool.Conf = mustConf(t, strings.ReplaceAll(holdConf, "interval=1m", "interval=1s"))
 	path := filepath.Join(dir, "flag")
-	if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("x"), 0o644))
 	file := b.Queue("a@b", storetest.Rcpt{Line: "hold io:" + path + " x@h"})
 	b.Now = b.Now.Add(2 * time.Second)
 	s := b.settle(file)
@@ -210,9 +205,7 @@ func TestHoldWithAShortIntervalEnds(t *testing.T) {
 // not.
 func TestHoldChannelWaitsForANameServer(t *testing.T) {
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	rcode := make(chan int, 100)
 	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, <-rcode))
@@ -280,9 +273,7 @@ func TestNotBeforeAGivenTime(t *testing.T) {
 			b := clockBox(t, "smtp/*\n\tinterval=1m expiry=3d "+tt.setting+"\n\tcommand=\"ta $channel\"\n")
 			b.Now = now
 			file, err := storetest.QueueWith(b.PO, "a@b", storetest.Header+tt.header+"\n", "x\n", []storetest.Rcpt{{Line: "smtp h x@h"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			w := b.load(file).Open[0]
 			wait := time.Duration(0)
 			if !w.Next.IsZero() {

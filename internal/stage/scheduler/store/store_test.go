@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -47,9 +48,7 @@ func TestRecordedSpecificationsLoad(t *testing.T) {
 		t.Run(sample, func(t *testing.T) {
 			b, dir := diskBox(t)
 			spec, err := os.ReadFile(filepath.Join("../../..", "workspec", "testdata", "samples", sample, "transport-before"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			name := storetest.Plant(t, dir, "", spec)
 			l := b.load(name)
 			if len(l.Open) != want || l.Name != name {
@@ -90,9 +89,7 @@ func TestIncompleteSpecificationIsRoutedAgain(t *testing.T) {
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 	path := filepath.Join(dir, "transport", name)
 	text := b.Read("transport/" + name)
-	if err := os.WriteFile(path, []byte(text[:len(text)/2]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte(text[:len(text)/2]), 0o600))
 	if l := b.load(name); !l.Gone {
 		t.Errorf("got %+v", l)
 	}
@@ -110,9 +107,7 @@ func TestSpecificationWithoutMessageIsFinished(t *testing.T) {
 		if !open {
 			b.Mark(name, 0, "", workspec.TagOK)
 		}
-		if err := os.Remove(filepath.Join(dir, "queue", name)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Remove(filepath.Join(dir, "queue", name)))
 		l, err := b.spool.Load(name)
 		switch {
 		case !open && (err != nil || !l.Gone):
@@ -121,9 +116,7 @@ func TestSpecificationWithoutMessageIsFinished(t *testing.T) {
 			t.Errorf("got %+v, %v; want ErrMessageGone", l, err)
 		case open:
 			b.Read("transport/" + name) // it waits
-			if err := b.spool.Abandon(name); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, b.spool.Abandon(name))
 			if got := b.List("quarantine"); len(got) != 1 || got[0] != "transport."+name+".message-gone" {
 				t.Errorf("quarantine/ holds %q", got)
 			}
@@ -140,23 +133,15 @@ func TestLocksOfDeadOwnersAreReleased(t *testing.T) {
 	b, _ := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h dead@h"}, storetest.Rcpt{Line: "smtp h alive@h"}, storetest.Rcpt{Line: "smtp h free@h"})
 	alive, err := b.PO.Owners.Take("test-agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer alive.Release()
 	dead, err := b.PO.Owners.Take("test-agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	b.Lock(name, 0, dead.Number())
 	b.Lock(name, 1, alive.Number())
 	// What a kill leaves: the file without its lock.
-	if err := dead.Release(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(b.FS.(*durable.OS).Dir(), "owners", "1"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, dead.Release())
+	assert.Must(t, os.WriteFile(filepath.Join(b.FS.(*durable.OS).Dir(), "owners", "1"), nil, 0o644))
 	l := b.load(name)
 	got := map[string]bool{}
 	for _, w := range l.Open {
@@ -231,9 +216,7 @@ func TestChannelsWithoutAgent(t *testing.T) {
 // M21
 func TestRehashWhenLoading(t *testing.T) {
 	f, err := durable.NewOS(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	old := newBoxConf(t, f, 2, storetest.Conf)
 	free := old.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
@@ -242,9 +225,7 @@ func TestRehashWhenLoading(t *testing.T) {
 		t.Fatalf("queued as %s", free)
 	}
 	alive, err := old.PO.Owners.Take("test-agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer alive.Release()
 	old.Lock(held, 0, alive.Number())
 	for levels, slashes := range map[int]int{0: 0, 1: 1} {
@@ -272,9 +253,7 @@ func TestDeferralSurvivesARestart(t *testing.T) {
 		{Offset: storetest.OffsetOf(s, 0), Result: thread.Deferred, Attempt: 3, Next: next, Text: "\n<<- RCPT TO:<x@h>\n->> 450 4.2.1 later",
 			Notary: workspec.Notary{Status: "4.2.1 (comment)"}},
 		{Offset: storetest.OffsetOf(s, 1), Result: thread.HostDeferred, Attempt: 1, Next: next, HostTries: 2, Text: "connection refused"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	l := b.load(name)
 	x, y := l.Open[0], l.Open[1]
 	if x.Attempts != 3 || !x.Next.Equal(next) || x.HostTries != 0 {
@@ -301,9 +280,7 @@ func TestOutcomeThatTheAgentDidNotWriteDown(t *testing.T) {
 		{Offset: storetest.OffsetOf(s, 2), Result: thread.Delivered, Text: "250 ok"},
 		{Offset: storetest.OffsetOf(s, 3), Result: thread.Failed, Text: "550 no"},
 	}
-	if err := b.record(name, list); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, b.record(name, list))
 	s = b.Parse(name)
 	if got := storetest.Tags(s); got != "-++-" {
 		t.Errorf("tags %q", got)
@@ -340,9 +317,7 @@ func TestExpiredRecipientFailsWithItsLastAnswer(t *testing.T) {
 			file := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 			off := storetest.OffsetOf(b.Parse(file), 0)
 			if tt.deferred {
-				if err := b.record(file, []Outcome{{Offset: off, Result: thread.Deferred, Attempt: 1, Next: b.Now, Text: "450 4.2.1 later"}}); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, b.record(file, []Outcome{{Offset: off, Result: thread.Deferred, Attempt: 1, Next: b.Now, Text: "450 4.2.1 later"}}))
 			}
 			b.Now = b.Now.Add(73 * time.Hour)
 			held, err := b.expire(file, []int64{off}, tt.said)
@@ -367,9 +342,7 @@ func TestExpiryLeavesARecipientThatAnAgentHolds(t *testing.T) {
 	b, _ := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 	alive, err := b.PO.Owners.Take("test-agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer alive.Release()
 	b.Lock(name, 0, alive.Number())
 	held, err := b.expire(name, []int64{storetest.OffsetOf(b.Parse(name), 0)}, "")
@@ -382,9 +355,7 @@ func TestExpiryLeavesARecipientThatAnAgentHolds(t *testing.T) {
 func TestETRNFileIsTakenAndRemoved(t *testing.T) {
 	b, dir := diskBox(t)
 	path := filepath.Join(dir, "transport", "4711")
-	if err := os.WriteFile(path, []byte("@ 0x00000003\ni 4711\nT site.example\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("@ 0x00000003\ni 4711\nT site.example\n"), 0o644))
 	l := b.load("4711")
 	if !l.Gone || len(l.Start) != 1 || l.Start[0] != "site.example" || len(b.List("transport")) != 0 {
 		t.Errorf("got %+v, left %v", l, b.List("transport"))
@@ -406,9 +377,7 @@ func TestEveryStepErrsOrSucceeds(t *testing.T) {
 	}
 	disk, _ := diskBox(t)
 	name := disk.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
-	if err := errors.Join(steps(disk, name)...); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(steps(disk, name)...))
 	storetest.Gone(t, disk.FS, name)
 	for cut := 0; ; cut++ {
 		f := cutfs.New()
@@ -417,9 +386,7 @@ func TestEveryStepErrsOrSucceeds(t *testing.T) {
 		f.CutAfter(cut)
 		err := errors.Join(steps(b, name)...)
 		if !f.Dead() {
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			break
 		}
 		if !errors.Is(err, cutfs.ErrCut) {

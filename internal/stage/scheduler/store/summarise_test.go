@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -41,9 +42,7 @@ func (b *box) deferred(name string, n int, list []Outcome) (summarised bool) {
 	if err == nil && rec.Long {
 		err = b.spool.Summarise(name)
 	}
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	b.Now = b.Now.Add(time.Minute)
 	return rec.Long
 }
@@ -64,9 +63,7 @@ func wait(t testing.TB, rcpts, attempts int, say func(attempt int, address strin
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	disk, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = disk.Close() })
 	b := newBox(t, disk)
 	list := make([]storetest.Rcpt, rcpts)
@@ -86,16 +83,12 @@ func wait(t testing.TB, rcpts, attempts int, say func(attempt int, address strin
 			summaries++
 		}
 		info, err := b.FS.Stat("transport/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		got.file, got.summaries = info.Size, summaries
 		if n < 4 || n%10 == 0 || info.Size > largest {
 			got.load = allocated(func() {
 				f, err := b.spool.open(name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				f.close()
 			})
 		}
@@ -177,9 +170,7 @@ func TestOldHistoryIsSummarisedAtTheStart(t *testing.T) {
 	had := b.Lengthen(name, 400<<10)
 	before := b.Read("transport/" + name)
 	l, err := b.spool.LoadNew(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	after := b.Read("transport/" + name)
 	b.WantLog("msg=summarised", name)
 	for _, w := range l.Open {
@@ -203,20 +194,12 @@ func TestAgentThatWaitsForTheLockSeesTheSummary(t *testing.T) {
 	b.Lengthen(name, 2*longHistory)
 	// The agent of a scheduler that was killed: it has the file open.
 	old, err := b.PO.Queue.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer old.Close()
-	if err := b.spool.Summarise(name); err != nil {
-		t.Fatal(err)
-	}
-	if err := old.Lock(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, b.spool.Summarise(name))
+	assert.Must(t, old.Lock())
 	raw, err := old.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	s, err := workspec.Parse(raw)
 	if err != nil || !s.Superseded() {
 		t.Fatalf("the old file says nothing of it: %v", err)
@@ -255,17 +238,11 @@ func TestEditDuringASummaryStays(t *testing.T) {
 			name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h user@h"})
 			had := b.Lengthen(name, 2*longHistory)
 			po, err := postoffice.Open(postoffice.Config{FS: &editing{FS: b.FS, edit: func() {
-				if err := edit(b, dir, name); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, edit(b, dir, name))
 			}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			b.spool.PostOffice = po
-			if err := b.spool.Summarise(name); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, b.spool.Summarise(name))
 			text := b.Read("transport/" + name)
 			if !strings.Contains(text, "edited\n") || strings.Contains(text, " summarised ") {
 				t.Errorf("the edit is gone:\n%s", text[:min(len(text), 2000)])
@@ -290,17 +267,11 @@ func TestOrderDuringASummaryIsCarriedOut(t *testing.T) {
 			name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h user@h"})
 			b.Lengthen(name, 2*longHistory)
 			info, err := b.PO.Queue.StatMessage(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			po, err := postoffice.Open(postoffice.Config{FS: &opening{FS: b.FS, locks: locks, then: func() {
-				if err := b.spool.Summarise(name); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, b.spool.Summarise(name))
 			}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			res, err := operations.Hold(operations.Request{PostOffice: po, ID: postoffice.IDOf(info), Now: b.Now, Who: "me"}, name, b.Now.Add(time.Hour))
 			if err != nil || len(res.Changed) != 1 {
 				t.Errorf("%v, %+v", err, res)
@@ -319,19 +290,13 @@ func TestOrderAfterASummaryIsLogged(t *testing.T) {
 	b, dir := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h user@h"})
 	message := []byte(b.Read("queue/" + name))
-	if err := os.WriteFile(dir+"/restored", message, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(dir+"/restored", dir+"/queue/"+name); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(dir+"/restored", message, 0o600))
+	assert.Must(t, os.Rename(dir+"/restored", dir+"/queue/"+name))
 	b.Lengthen(name, 2*longHistory)
 	hold := func(verb func(operations.Request, string) (operations.Result, error), word string) {
 		t.Helper()
 		info, err := b.PO.Queue.StatMessage(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		b.Now = b.Now.Add(time.Second)
 		if _, err := verb(operations.Request{PostOffice: b.PO, ID: postoffice.IDOf(info), Now: b.Now, Who: "me"}, name); err != nil {
 			t.Fatal(err)
@@ -342,9 +307,7 @@ func TestOrderAfterASummaryIsLogged(t *testing.T) {
 	hold(func(q operations.Request, name string) (operations.Result, error) {
 		return operations.Hold(q, name, b.Now.Add(time.Hour))
 	}, "held")
-	if err := b.spool.Summarise(name); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, b.spool.Summarise(name))
 	b.WantLog("msg=summarised", name)
 	hold(operations.Release, "released")
 }
@@ -407,9 +370,7 @@ func TestWithoutExchangeTheHistoryStays(t *testing.T) {
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h user@h"})
 	had := b.Lengthen(name, 2*longHistory)
 	po, err := postoffice.Open(postoffice.Config{FS: noExchange{b.FS}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	b.spool.PostOffice = po
 	off := storetest.OffsetOf(b.Parse(name), 0)
 	for n := had + 1; n < had+10; n++ {

@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -22,9 +23,7 @@ import (
 func (b *box) appendRaw(name, lines string, failed ...int) {
 	b.T.Helper()
 	f, err := b.PO.Queue.Open(name)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	defer f.Close()
 	spec := b.Parse(name)
 	if lines != "" {
@@ -33,9 +32,7 @@ func (b *box) appendRaw(name, lines string, failed ...int) {
 	for _, n := range failed {
 		err = errors.Join(err, f.SetTag(workspec.TagBytes(spec.Format, workspec.TagFailed), workspec.TagOffset(storetest.OffsetOf(spec, n))))
 	}
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 }
 
 // notary is the NOTARY field of a failure as ZMailer's agents write it.
@@ -146,9 +143,7 @@ func TestDur1SecondFailureIsReported(t *testing.T) {
 	for name, again := range map[string]func(b *box, file string){
 		"the agent says so alone": func(b *box, file string) {
 			err := b.record(file, []Outcome{{Offset: storetest.OffsetOf(b.Parse(file), 0), Result: thread.Failed, Text: "550 5.7.1 never again"}})
-			if err != nil {
-				b.T.Fatal(err)
-			}
+			assert.Must(b.T, err)
 		},
 		"its tag says so alone": func(b *box, file string) { b.appendRaw(file, "", 0) },
 	} {
@@ -173,9 +168,7 @@ func TestDur1ErrorAddressHearsOfItWhereTheSenderCannot(t *testing.T) {
 	b, _ := diskBox(t)
 	file, err := storetest.QueueWith(b.PO, "not an address", storetest.Header, "x\n", []storetest.Rcpt{{Line: "smtp h one@h"}},
 		func(s *workspec.Spec, _ *workspec.Sender) { s.ErrorTo = []string{"owner-list@far.example"} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	b.Mark(file, 0, "failed", workspec.TagFailed)
 	if set := b.settle(file); !set.Finished || len(b.Reports()) != 1 || !strings.Contains(b.Reports()[0], "\nto <owner-list@far.example>\n") {
 		t.Errorf("got %+v and the reports %q", set, b.Reports())
@@ -196,9 +189,7 @@ func TestDur1RecipientPutBackWhileItsMessageEndsIsNotLost(t *testing.T) {
 			put := 0
 			for step := 0; ; step++ {
 				below, err := durable.NewOS(t.TempDir())
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, err)
 				t.Cleanup(func() { _ = below.Close() })
 				f := faultfs.New(below)
 				b := newBox(t, f)
@@ -285,18 +276,12 @@ func TestManyThatWereOpenedAgainFail(t *testing.T) {
 			outcomes[i] = Outcome{Offset: offsets[i], Result: thread.Failed, Text: "550 5.1.1 no such user"}
 		}
 		f, err := b.PO.Queue.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		defer f.Close()
 		e := workspec.OrderEvent(b.Now, workspec.EventRetry, "S7A1", offsets, "me", "", "", workspec.Attr{Key: "reopen", Value: "1"})
-		if err := f.Append(workspec.AppendEvent(nil, &e)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, f.Append(workspec.AppendEvent(nil, &e)))
 		return allocated(func() {
-			if err := b.record(name, outcomes); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, b.record(name, outcomes))
 		})
 	}
 	took(10)
@@ -316,9 +301,7 @@ func TestDur1MessageWithAnUnreportedFailureIsNotRemoved(t *testing.T) {
 	b.Mark(file, 0, "failed", workspec.TagFailed)
 	b.Mark(file, 1, "failed", workspec.TagFailed)
 	f, err := b.spool.open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.close()
 	if done, err := b.spool.finish(f); done || !errors.Is(err, ErrUnreported) {
 		t.Fatalf("finish: got %v, %v", done, err)
@@ -335,9 +318,7 @@ func TestDur1MessageWithAnUnreportedFailureIsNotRemoved(t *testing.T) {
 		t.Errorf("queue/ has %q", got)
 	}
 	// Each start of the scheduler finds it so: the history does not grow by that.
-	if err := f.read(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, f.read())
 	if err := b.spool.refuseEnd(f); !errors.Is(err, ErrUnreported) {
 		t.Errorf("refused again: got %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
 )
@@ -18,9 +19,7 @@ func TestUnservedRecipientIsHeldUntilAClauseServesIt(t *testing.T) {
 	file := b.Queue("a@b", storetest.Rcpt{Line: "uucp far x@h"}, storetest.Rcpt{Line: "smtp h other@h"})
 	reopen := func(conf string) {
 		f, err := durable.NewOS(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		t.Cleanup(func() { _ = f.Close() })
 		b = openBox(t, f, 0, conf)
 	}

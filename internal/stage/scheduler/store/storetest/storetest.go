@@ -22,6 +22,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -47,9 +48,7 @@ local/*
 // New makes a postoffice in f with levels of hash directories.
 func New(t testing.TB, f durable.FS, levels int) *Box {
 	t.Helper()
-	if err := postoffice.Init(f); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(f))
 	return Open(t, f, levels)
 }
 
@@ -57,9 +56,7 @@ func New(t testing.TB, f durable.FS, levels int) *Box {
 func Open(t testing.TB, f durable.FS, levels int) *Box {
 	t.Helper()
 	po, err := postoffice.Open(postoffice.Config{FS: f, HashLevels: levels})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return &Box{T: t, FS: f, PO: po, Now: time.Now().Truncate(time.Millisecond), Log: &bytes.Buffer{}}
 }
 
@@ -68,9 +65,7 @@ func Disk(t testing.TB) (durable.FS, string) {
 	t.Helper()
 	dir := t.TempDir()
 	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return f, dir
 }
@@ -90,9 +85,7 @@ const Header = "Received: by mx.example.org\nFrom: a@b\nSubject: test\n"
 func (b *Box) Queue(sender string, rcpts ...Rcpt) string {
 	b.T.Helper()
 	name, err := QueueMessage(b.PO, sender, "Body of the message.\n", rcpts)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	return name
 }
 
@@ -181,9 +174,7 @@ func RouteWith(po *postoffice.PostOffice, owner *postoffice.Owner, name string, 
 func (b *Box) Parse(name string) *workspec.Spec {
 	b.T.Helper()
 	s, err := workspec.Parse([]byte(b.Read("transport/" + name)))
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	return s
 }
 
@@ -191,14 +182,10 @@ func (b *Box) Parse(name string) *workspec.Spec {
 func (b *Box) Read(name string) string {
 	b.T.Helper()
 	f, err := b.FS.Open(name, os.O_RDONLY, 0)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	defer f.Close()
 	text, err := io.ReadAll(f)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	return string(text)
 }
 
@@ -206,9 +193,7 @@ func (b *Box) Read(name string) string {
 func (b *Box) List(dir string) []string {
 	b.T.Helper()
 	entries, err := b.FS.ReadDir(dir)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name)
@@ -230,9 +215,7 @@ func (b *Box) Reports() []string {
 // Mark does what an agent does for a recipient: diagnostic, then tag.
 func (b *Box) Mark(name string, n int, action string, tag workspec.Tag) {
 	b.T.Helper()
-	if err := Mark(b.PO, name, n, action, tag, b.Now); err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, Mark(b.PO, name, n, action, tag, b.Now))
 }
 
 // Mark is Box.Mark on any postoffice.
@@ -267,14 +250,10 @@ func Mark(po *postoffice.PostOffice, name string, n int, action string, tag work
 func (b *Box) Lock(name string, n, owner int) {
 	b.T.Helper()
 	f, err := b.PO.Queue.Open(name)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	defer f.Close()
 	off := b.Parse(name).Groups[0].Recipients[n].Offset
-	if err := f.SetTag(workspec.LockBytes(owner), workspec.TagOffset(off)); err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, f.SetTag(workspec.LockBytes(owner), workspec.TagOffset(off)))
 }
 
 // WantLog checks that a line of the log holds all the words.
@@ -320,9 +299,7 @@ func OffsetOf(s *workspec.Spec, n int) int64 { return s.Groups[0].Recipients[n].
 func (b *Box) ID(name string) postoffice.SpoolID {
 	b.T.Helper()
 	info, err := b.PO.Queue.StatMessage(name)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	return postoffice.IDOf(info)
 }
 
@@ -330,9 +307,7 @@ func (b *Box) ID(name string) postoffice.SpoolID {
 func (b *Box) LedgerRecord(id postoffice.SpoolID) ledger.Record {
 	b.T.Helper()
 	book, err := ledger.Read(b.PO)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	if book.Records[id] == nil {
 		b.T.Fatalf("the ledger does not know %s: %v", id, book.Records)
 	}
@@ -358,12 +333,8 @@ func Plant(t testing.TB, dir, sub string, spec []byte) string {
 		name = s.Message
 	}
 	for top, text := range map[string]string{"queue": strings.Repeat("x\n", 600), "transport": string(spec)} {
-		if err := os.MkdirAll(filepath.Join(dir, top, sub), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, top, sub, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.MkdirAll(filepath.Join(dir, top, sub), 0o755))
+		assert.Must(t, os.WriteFile(filepath.Join(dir, top, sub, name), []byte(text), 0o644))
 	}
 	return filepath.Join(sub, name)
 }
@@ -372,9 +343,7 @@ func Plant(t testing.TB, dir, sub string, spec []byte) string {
 func (b *Box) Request(name string, addresses ...string) operations.Request {
 	b.T.Helper()
 	info, err := b.PO.Queue.StatMessage(name)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	q := operations.Request{PostOffice: b.PO, ID: postoffice.IDOf(info), Now: b.Now, Who: "a test", Reason: "because"}
 	if len(addresses) > 0 {
 		q.Match = func(_ *workspec.Group, r *workspec.Recipient) bool { return slices.Contains(addresses, r.Address) }
@@ -397,9 +366,7 @@ func (b *Box) Ordered(res operations.Result, err error) func(n int) {
 func (b *Box) Lengthen(name string, most int) (attempts int) {
 	b.T.Helper()
 	f, err := b.PO.Queue.Open(name)
-	if err != nil {
-		b.T.Fatal(err)
-	}
+	assert.Must(b.T, err)
 	defer f.Close()
 	s := b.Parse(name)
 	var lines []byte
@@ -411,9 +378,7 @@ func (b *Box) Lengthen(name string, most int) (attempts int) {
 			}
 		}
 		if len(lines) > most {
-			if err := f.Append(lines); err != nil {
-				b.T.Fatal(err)
-			}
+			assert.Must(b.T, f.Append(lines))
 			return n
 		}
 	}

@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler/thread"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -240,4 +243,107 @@ func FuzzParseConf(f *testing.F) {
 		s.Command.Build(channel, host)
 		s.RingKey(channel, host)
 	})
+}
+
+// M30: users that are not there are told before mail waits for them.
+func TestUnknownUserIsNamedWithItsPlace(t *testing.T) {
+	conf := mustConf(t, "*/*\n\tinterval=1m user=no-such-user\nsmtp/* group=no-such-group command=\"x\"\nlocal/* user=root command=y\n")
+	want := []string{
+		"scheduler.conf:2:14: ",
+		"scheduler.conf:3:8: ",
+	}
+	errs := conf.CheckIdentities(os.Geteuid() == 0)
+	if os.Geteuid() == 0 && len(errs) != len(want) || len(errs) < len(want) {
+		t.Fatalf("got %q, want %q", errs, want)
+	}
+	for i := range want {
+		if bad := (*config.Error)(nil); !strings.HasPrefix(errs[i].Error(), want[i]) || !errors.As(errs[i], &bad) {
+			t.Errorf("got %q, want %q", errs[i], want[i])
+		}
+	}
+}
+
+// M24 M26 M27 M28 M29 Z10: the core goes by what the clause says, each field of it.
+func TestPolicyIsWhatTheClauseSays(t *testing.T) {
+	conf := mustConf(t, `
+*/* interval=2s retries="3 4" jitter=5 expiry=6h expiry2=7h maxchannel=8 maxring=9 maxunproven=3 maxthr=10 start=11 command=x
+	ageorder rate=12/s hostrate=13/m queueonly wakeuprestartonly
+`)
+	want := thread.Policy{
+		Interval: 2 * time.Second, Retries: []int{3, 4}, Jitter: 5, Expiry: 6 * time.Hour, Expiry2: 7 * time.Hour,
+		MaxChannel: 8, MaxRing: 9, MaxUnproven: 3, MaxThread: 10, Start: 10, AgeOrder: true,
+		Rate: thread.Rate{N: 12, Per: time.Second}, HostRate: thread.Rate{N: 13, Per: time.Minute}, QueueOnly: true, JoinWaiting: true,
+	}
+	got := conf.Match("smtp", "h").Policy()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	fields := reflect.ValueOf(want)
+	for i := range fields.NumField() {
+		if fields.Field(i).IsZero() {
+			t.Errorf("%s is not looked at here", fields.Type().Field(i).Name)
+		}
+	}
+}
+
+// Without maxunproven half of the places are kept, whichever limit says how many there are.
+func TestAtk3HalfOfThePlacesAreKept(t *testing.T) {
+	for clause, want := range map[string]int{
+		`maxta=50 maxring=100 command="a --slots=20"`:                50,
+		`maxta=50 maxring=100 maxunproven=80 command="a --slots=20"`: 80,
+		`maxta=50 maxring=100 maxunproven=0 command="a --slots=20"`:  0,
+		`maxta=50 maxring=100 maxchannel=31 command="a --slots=20"`:  16,
+		`maxta=1 maxring=100 command="a --slots=20"`:                 10,
+		`maxta=50 maxring=100 command=a`:                             25,
+		`maxta=0 maxring=0 command=a`:                                0,
+		`maxta=10 maxring=0 command=a`:                               5,
+		`maxring=1 command=a`:                                        1,
+		`maxring=2 command=a`:                                        2,
+		`maxring=3 command=a`:                                        2,
+	} {
+		conf := mustConf(t, "*/* "+clause+"\n")
+		if got := conf.Match("smtp", "h").Policy().MaxUnproven; got != want {
+			t.Errorf("%s: got %d, want %d", clause, got, want)
+		}
+	}
+}
+
+// Z8: who serves a channel and host is told for each as the engine would find it, and
+// that nobody does.
+func TestServiceOfEachChannelAndHostIsTold(t *testing.T) {
+	conf, err := Parse("/etc/scheduler.conf", []byte(`*/* maxthr=3
+smtp/slow.example
+	command="a"
+smtp/*
+smtpx/*
+	command="a"
+uucp/*
+	queueonly command="a"
+`), func(string) (string, bool) { return "", false })
+	assert.Must(t, err)
+	tests := map[string]Service{
+		"smtp slow.example":  {Served: true, Clause: "smtp/slow.example", Where: "/etc/scheduler.conf:2"},
+		"smtp Slow.EXAMPLE":  {Served: true, Clause: "smtp/slow.example", Where: "/etc/scheduler.conf:2"},
+		"smtp x.example":     {Served: true, Clause: "smtp/*", Where: "/etc/scheduler.conf:4"},
+		"smtpx x.example":    {Served: true, Clause: "smtpx/*", Where: "/etc/scheduler.conf:5"},
+		"uucp far":           {Served: true, Clause: "uucp/*", Where: "/etc/scheduler.conf:7"},
+		"pigeon far":         {},
+		"pigeon":             {},
+		"error nouser":       {Served: true, Code: "5.1.1"},
+		"bitbucket -":        {Served: true},
+		"bitbucket expanded": {Served: true},
+		"hold age:2h":        {Served: true},
+		"hold nonsense":      {},
+	}
+	for line, want := range tests {
+		want.Channel, want.Host, _ = strings.Cut(line, " ")
+		got := conf.Service(want.Channel, want.Host)
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Service{}, "Text")); diff != "" {
+			t.Errorf("%s: want -, got +\n%s", line, diff)
+		}
+		// What is told is what the scheduler would do.
+		if served := conf.Match(want.Channel, want.Host) != nil; want.Channel != "error" && want.Channel != "bitbucket" && want.Channel != "hold" && served != got.Served {
+			t.Errorf("%s: told that served is %v", line, got.Served)
+		}
+	}
 }

@@ -1,8 +1,12 @@
 package conf
 
 import (
+	"errors"
+	"os"
+	"strconv"
 	"strings"
 
+	"zmailer/internal/run/config"
 	"zmailer/internal/run/glob"
 )
 
@@ -64,4 +68,76 @@ func (c *File) build(bodies []byte) *Settings {
 	}
 	s.settle()
 	return &s
+}
+
+// Load reads scheduler.conf, the built-in one if there is none, and the texts of reports.
+// ${NAME} in a command is a variable of zmailer.conf or of the environment. root reports
+// whether agents are started by root, and so may be any user.
+func Load(c *config.Config, root bool) (*File, error) {
+	text, from, err := c.Read("scheduler.conf")
+	if err != nil {
+		return nil, err
+	}
+	f, err := Parse(from, text, func(name string) (string, bool) {
+		if v := c.String(name, ""); v != "" {
+			return v, true
+		}
+		return os.LookupEnv(name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f, errors.Join(append(f.CheckIdentities(root), f.Reports.LoadTexts(c)...)...)
+}
+
+// WhatIf is a configuration with clauses that count last, whatever matches before them,
+// for simulations: "smtp/* maxring=50".
+type WhatIf struct {
+	conf *File
+	over *File // nil: nothing is different
+
+	cache map[string]*Settings
+}
+
+// NewWhatIf reads the clauses, one a line. The errors are *config.Error.
+func NewWhatIf(c *File, text string) (*WhatIf, error) {
+	w := &WhatIf{conf: c, cache: map[string]*Settings{}}
+	if strings.TrimSpace(text) == "" {
+		return w, nil
+	}
+	var err error
+	w.over, err = Parse("--set", []byte(text), func(string) (string, bool) { return "", false })
+	return w, err
+}
+
+// match is Conf.Match under the clauses.
+func (w *WhatIf) Match(channel, host string) *Settings {
+	s := w.conf.Match(channel, host)
+	if s == nil || w.over == nil {
+		return s
+	}
+	host = strings.ToLower(host)
+	key := s.key
+	var sets []setting
+	for i := range w.over.clauses {
+		cl := &w.over.clauses[i]
+		if glob.Any(cl.channel, channel) && glob.Any(cl.host, host) {
+			key += "\x02" + strconv.Itoa(cl.body)
+			sets = append(sets, w.over.bodies[cl.body].sets...)
+		}
+	}
+	if len(sets) == 0 {
+		return s
+	}
+	if t := w.cache[key]; t != nil {
+		return t
+	}
+	t := *s
+	t.key, t.ring = key, ""
+	for _, set := range sets {
+		set(&t)
+	}
+	t.settle()
+	w.cache[key] = &t
+	return &t
 }

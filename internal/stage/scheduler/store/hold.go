@@ -2,7 +2,10 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"strings"
+	"sync"
 	"time"
 
 	"zmailer/internal/postoffice/operations"
@@ -106,4 +109,156 @@ func (s *holds) nextHold(f *work, now time.Time) (next time.Time) {
 		}
 	})
 	return next
+}
+
+// asked checks conditions that take time in goroutines of their own, so that a slow name
+// server or file system delays only the mail that waits for it. Messages with the same
+// condition share a check.
+type asked struct {
+	mu      sync.Mutex
+	about   map[string]*answer
+	running int
+	asking  sync.WaitGroup // for tests
+}
+
+// answer is the state of a condition.
+type answer struct {
+	at    time.Time // when the answer came, or the check began
+	asks  bool      // a check is running
+	holds bool
+}
+
+const (
+	askTimeout = 10 * time.Second
+	// maxAsks is the number of checks at once.
+	maxAsks = 8
+	// answerHolds is how long an answer is used.
+	answerHolds = time.Minute
+	// askAgain is when the caller returns for an answer that is on its way.
+	askAgain = time.Second
+)
+
+// ask returns the state of a condition, and starts a check if it is unknown or older than
+// every. next is when to call again.
+func (a *asked) ask(host string, c *builtin.Condition, server string, every time.Duration, now time.Time) (holds bool, next time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.about == nil {
+		a.about = map[string]*answer{}
+	}
+	w := a.about[host]
+	if w == nil {
+		w = &answer{}
+		a.about[host] = w
+	}
+	// An answer is used at least once, however short the interval is.
+	every = max(every, 2*askAgain)
+	switch {
+	case w.asks:
+		return false, now.Add(askAgain)
+	case !w.at.IsZero() && now.Sub(w.at).Abs() < every:
+		return w.holds, w.at.Add(every)
+	case a.running >= maxAsks:
+		return false, now.Add(askAgain)
+	}
+	a.forget(now)
+	a.about[host] = w
+	a.running++
+	w.asks, w.at = true, now
+	ask, began := c.Ask, time.Now()
+	a.asking.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		defer cancel()
+		err := ask(ctx, server)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.running--
+		w.asks, w.holds, w.at = false, err == nil, now.Add(time.Since(began))
+	})
+	return false, now.Add(askAgain)
+}
+
+// forget drops answers that were not used for long.
+func (a *asked) forget(now time.Time) {
+	for host, w := range a.about {
+		if !w.asks && now.Sub(w.at) > 10*answerHolds {
+			delete(a.about, host)
+		}
+	}
+}
+
+// Unserved reports whether a recipient has no agent: its channel is hold, or no
+// clause with a command matches. settings are those of the clauses that do match.
+func (s *Env) Unserved(r *workspec.Recipient) (settings *conf.Settings, unserved bool) {
+	settings = s.Conf.Current().Match(r.Channel, r.Host)
+	if settings == nil {
+		return s.Conf.Current().MatchAny(r.Channel, r.Host), true
+	}
+	// Only a clause of its own has an agent for hold.
+	return settings, r.Channel == builtin.Hold && !strings.HasPrefix(settings.Clause, builtin.Hold)
+}
+
+// unservedUntil is when an open recipient that nothing serves is given up (M27), zero if
+// never. No attempt can be waited for, so expiry counts as expiry2 does; but from the
+// time of the history's line about it, so that a clause that is missing for an hour does not
+// end old mail.
+func (s *recorder) unservedUntil(f *work, r *workspec.Recipient, settings *conf.Settings, noted map[int64]time.Time) time.Time {
+	age := settings.GiveUp()
+	if age == 0 {
+		return time.Time{}
+	}
+	since := f.begun(r, s.Now())
+	at, ok := noted[r.Offset]
+	switch {
+	case ok && at.After(since):
+		since = at
+	case !ok && r.Channel != builtin.Hold: // that is no trouble
+		since = s.Now() // the line is about to be written
+	}
+	return since.Add(age)
+}
+
+// nextUnserved is when the first of the recipients that nothing serves is given up, zero
+// if none is.
+func (s *recorder) nextUnserved(f *work) (next time.Time) {
+	noted := unservedSince(f.spec)
+	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		if r.Tag != workspec.TagToDo {
+			return
+		}
+		if settings, unserved := s.Unserved(r); unserved && !f.orders.Waits(r, s.Now()) {
+			next = Earliest(next, s.unservedUntil(f, r, settings, noted))
+		}
+	})
+	return next
+}
+
+// expireUnserved gives up the recipients that nothing served in time, and gives their
+// number.
+func (s *recorder) expireUnserved(f *work, now time.Time) (int, error) {
+	if next := s.nextUnserved(f); next.IsZero() || next.After(now) {
+		return 0, nil
+	}
+	var c changes
+	err := f.underLock(func() error {
+		noted := unservedSince(f.spec)
+		f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+			settings, unserved := s.Unserved(r)
+			if r.Tag != workspec.TagToDo || !unserved || f.orders.Waits(r, now) {
+				return
+			}
+			if at := s.unservedUntil(f, r, settings, noted); !at.IsZero() && !at.After(now) {
+				s.giveUp(f, g, r, &c, nil, "", now)
+			}
+		})
+		if len(c.lines) == 0 {
+			return nil
+		}
+		c.sync = true
+		if err := c.write(f); err != nil {
+			return err
+		}
+		return f.read()
+	})
+	return len(c.tags), err
 }

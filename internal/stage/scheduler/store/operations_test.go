@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
@@ -340,5 +341,81 @@ func TestOrderHoldsWhenTheAgentGivesBack(t *testing.T) {
 				assert.Must(t, owner.Release())
 			}
 		})
+	}
+}
+
+// An end that a person took back is not reported, whatever becomes of the recipient then.
+func TestEndThatWasTakenBackIsNotReported(t *testing.T) {
+	tests := map[string]struct {
+		then func(b *box, name string)
+		want int // reports
+	}{
+		"removed": {func(b *box, name string) { b.Ordered(operations.Remove(b.Request(name), name))(1) }, 0},
+		"given up again": {func(b *box, name string) {
+			q := b.Request(name)
+			q.Report = true
+			b.Ordered(operations.Expire(q, name))(1)
+		}, 1},
+		"removed, and back": {func(b *box, name string) {
+			b.Ordered(operations.Remove(b.Request(name), name))(1)
+			b.Ordered(operations.Undo(b.Request(name), name))(1)
+		}, 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b, _ := diskBox(t)
+			file := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+			q := b.Request(file)
+			q.Report = true
+			b.Ordered(operations.Expire(q, file))(1)
+			q = b.Request(file)
+			q.Failed = true
+			b.Ordered(operations.Retry(q, file))(1)
+			tt.then(b, file)
+			b.Now = b.Now.Add(time.Hour)
+			b.settle(file)
+			if got := len(b.Reports()); got != tt.want {
+				t.Errorf("%d reports, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// A18: each recipient is entered under what became of it, before the files are removed,
+// and the report as a message of its own.
+func TestEndsAreEnteredByTheirKind(t *testing.T) {
+	b, _ := diskBox(t)
+	b.books()
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"}, storetest.Rcpt{Line: "smtp h fails@h"},
+		storetest.Rcpt{Line: "smtp h quiet@h", Notary: "NOTIFY=NEVER"}, storetest.Rcpt{Line: "smtp h late@h"}, storetest.Rcpt{Line: "error nouser nobody@h"})
+	id := b.ID(name)
+	l, err := b.spool.Load(name)
+	assert.Must(t, err)
+	offsets := map[string]int64{}
+	for _, w := range l.Open {
+		offsets[w.Address] = w.Offset
+	}
+	list := []Outcome{{Offset: offsets["ok@h"], Result: thread.Delivered}, {Offset: offsets["fails@h"], Result: thread.Failed, Text: "550 no"},
+		{Offset: offsets["quiet@h"], Result: thread.Failed, Text: "550 no"}}
+	assert.Must(t, b.record(name, list))
+	if _, err := b.expire(name, []int64{offsets["late@h"]}, "421 busy"); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := b.spool.Settle(name, nil); err != nil || !s.Finished {
+		t.Fatalf("got %+v, %v", s, err)
+	}
+	want := ledger.Outcomes{Delivered: 1, Failed: 2, Silent: 1, Expired: 1}
+	if got := b.LedgerRecord(id); got.Ended != ledger.Done || got.End != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	book, err := ledger.Read(b.PO)
+	assert.Must(t, err)
+	for other, r := range book.Records {
+		if other != id && (r.In != 1 || !r.Open()) {
+			t.Errorf("the report: got %+v", r)
+		}
+	}
+	if len(book.Records) != 2 {
+		t.Errorf("got %d records, want the message and its report", len(book.Records))
 	}
 }

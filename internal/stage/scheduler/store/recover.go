@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/workspec"
 )
 
@@ -132,4 +133,44 @@ func (s *sweeper) readRaw(name string) (raw []byte, err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	return f.Read()
+}
+
+// sweepOwners gives back the numbers that dead routers and agents have left, once
+// nothing bears them. What was found left is remembered for the next time.
+func (s *sweeper) sweepOwners() {
+	left, done, err := s.PostOffice.Owners.Sweep(workspec.LockOwners, s.left)
+	s.left = left
+	for _, r := range done {
+		if r.Action == postoffice.Unreadable {
+			s.Log.Error("recovered", "name", r.Name, "action", r.Action, "reason", r.Detail)
+			continue
+		}
+		s.Log.Info("recovered", "name", r.Name, "action", r.Action, "reason", r.Detail)
+	}
+	if err != nil {
+		// Nothing but numbers depends on it.
+		s.Log.Error("recovered", "action", postoffice.Unreadable, "name", postoffice.Owners, "reason", err)
+	}
+}
+
+// standing looks at the directories that are not the scheduler's own. linked are the files
+// there that have another name, too.
+func (s *Store) Standing(l alarm.Limits, now time.Time) (list []alarm.Alarm, linked []string) {
+	for _, d := range l.Places() {
+		if d.Limit == 0 {
+			continue
+		}
+		st, err := s.PostOffice.Standing(d.Dir)
+		if err != nil {
+			s.Log.Error("disk", "name", d.Dir, "reason", err, "retry", "at the next look")
+			continue
+		}
+		if a, ok := alarm.Age(d.Dir, st.Count, st.Oldest, d.Limit, now); ok {
+			list = append(list, a)
+		}
+		for _, name := range st.Linked {
+			linked = append(linked, d.Dir+"/"+name)
+		}
+	}
+	return list, linked
 }

@@ -27,6 +27,7 @@ import (
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/events"
 	"zmailer/internal/workspec"
@@ -341,4 +342,24 @@ func (f *work) underLock(fn func() error) (err error) {
 // failure returns the status part of a failure that the scheduler decided.
 func failure(code status.Code, text string) workspec.Notary {
 	return workspec.Notary{Action: "failed", Status: code.String(), Diagnostic: "x-local; " + text, Agent: "scheduler"}
+}
+
+// Meters are what the store counts; the zero value counts nothing.
+type Meters struct {
+	Recipients *metrics.Counters   // channel, clause, result
+	Reports    *metrics.Counters   // kind
+	Life       *metrics.Histograms // channel, result
+}
+
+// expired counts a recipient that was given up.
+func (m *Meters) expired(c *conf.File, channel, host string, took time.Duration) {
+	if m.Recipients == nil {
+		return
+	}
+	clause := ""
+	if s := c.Current().Match(channel, host); s != nil {
+		clause = s.Clause
+	}
+	m.Recipients.With(channel, clause, "expired").Add(1)
+	m.Life.With(channel, "expired").Observe(max(took, 0))
 }

@@ -2,16 +2,21 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
+	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -434,5 +439,279 @@ func TestLastLineOfADialogue(t *testing.T) {
 		if got := thread.LastLine(tt.text); got != tt.want {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
+	}
+}
+
+// An agent that could not mark what it has delivered leaves its lock and says so: the
+// scheduler sets the tag, over the lock of an owner that lives.
+func TestDeliveryThatItsAgentCouldNotMarkIsMarked(t *testing.T) {
+	b, _ := diskBox(t)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h one@h"})
+	b.Lock(name, 0, os.Getpid())
+	off := storetest.OffsetOf(b.Parse(name), 0)
+	for range 2 { // again, as after a change that failed in the middle
+		assert.Must(t, b.record(name, []Outcome{{Offset: off, Result: thread.Delivered, Text: "250 2.0.0 Ok"}}))
+		if got := b.Parse(name).Groups[0].Recipients[0]; got.Tag != workspec.TagOK || got.Owner != 0 {
+			t.Errorf("got tag %q of owner %d, want it delivered", got.Tag, got.Owner)
+		}
+	}
+}
+
+// K4 K9: the number of a dead agent is given back when its locks are, and not before.
+func TestNumberOfADeadAgentIsGivenBackAfterItsLocks(t *testing.T) {
+	b, dir := diskBox(t)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+	f, err := b.PO.Queue.Open(name)
+	assert.Must(t, err)
+	defer f.Close()
+	raw, err := f.Read()
+	assert.Must(t, err)
+	spec, err := workspec.Parse(raw)
+	assert.Must(t, err)
+	assert.Must(t, f.SetTag(workspec.LockBytes(4711), workspec.TagOffset(spec.Groups[0].Recipients[0].Offset)))
+	number := filepath.Join(dir, "owners", "4711")
+	assert.Must(t, os.WriteFile(number, nil, 0o644))
+	looks := func(wantThere bool) {
+		t.Helper()
+		for range 2 {
+			b.spool.Sweep()
+		}
+		if _, err := os.Stat(number); (err == nil) != wantThere {
+			t.Errorf("owners/4711: got %v, want it there: %v", err, wantThere)
+		}
+	}
+	looks(true)
+	if _, err := b.spool.Load(name); err != nil {
+		t.Fatal(err)
+	}
+	b.WantLog("action=unlocked", "owner=4711")
+	looks(false)
+	b.WantLog("action=swept", "name=owners/4711")
+}
+
+// Z8: a recipient that no clause serves is told at every start; that it is held
+// stands in its history once, and so does that a clause serves it again.
+func TestUnservedRecipientIsHeldUntilAClauseServesIt(t *testing.T) {
+	b, dir := diskBox(t)
+	file := b.Queue("a@b", storetest.Rcpt{Line: "uucp far x@h"}, storetest.Rcpt{Line: "smtp h other@h"})
+	reopen := func(conf string) {
+		f, err := durable.NewOS(dir)
+		assert.Must(t, err)
+		t.Cleanup(func() { _ = f.Close() })
+		b = openBox(t, f, 0, conf)
+	}
+	for range 2 {
+		if l := b.load(file); l.Held != 1 || len(l.Open) != 1 {
+			t.Errorf("held %d, open %d, want 1 and 1", l.Held, len(l.Open))
+		}
+		b.WantLog("level=ERROR", "unknown-channel", "x@h")
+		reopen(storetest.Conf)
+	}
+	mended := strings.Replace(storetest.Conf, "smtp/*\n", "smtp/*\nuucp/*\n", 1)
+	for range 2 {
+		reopen(mended)
+		if l := b.load(file); l.Held != 0 || len(l.Open) != 2 {
+			t.Errorf("held %d, open %d, want 0 and 2", l.Held, len(l.Open))
+		}
+	}
+	s := b.Parse(file)
+	var got []string
+	for _, e := range s.History {
+		if e.Recipient != storetest.OffsetOf(s, 0) {
+			t.Errorf("an event of byte %d: %+v", e.Recipient, e)
+		}
+		got = append(got, e.Event)
+	}
+	if strings.Join(got, " ") != workspec.EventUnserved+" "+workspec.EventServed {
+		t.Errorf("history %q, want held, then served", got)
+	}
+}
+
+// M27: recipients that nothing serves expire as well, by a sweep, and their sender is
+// told; what is served is not touched.
+func TestUnservedRecipientsExpire(t *testing.T) {
+	const conf = "*/*\n\texpiry=2h\nuucp/short\n\texpiry2=1h\nuucp/never\n\texpiry=0s\nsmtp/*\n\tcommand=\"ta $channel\"\n"
+	tests := map[string]struct {
+		line  string
+		after time.Duration // since it came in; 0: never
+	}{
+		"no clause":                     {"uucp far x@h", 2 * time.Hour},
+		"no clause, expiry2 is shorter": {"uucp short x@h", time.Hour},
+		"no clause, never":              {"uucp never x@h", 0},
+		"on hold":                       {"hold wait x@h", 2 * time.Hour},
+		"served: only after an attempt": {"smtp h x@h", 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := cutfs.New()
+			b := newBoxConf(t, f, 0, conf)
+			start := time.Now()
+			b.Now = start
+			f.SetClock(func() time.Time { return b.Now })
+			file := b.Queue("a@b", storetest.Rcpt{Line: tt.line}, storetest.Rcpt{Line: "smtp h other@h"})
+			l := b.load(file)
+			if tt.after == 0 {
+				b.Now = start.Add(300 * time.Hour)
+				if s := b.settle(file); s.Expired != 0 || storetest.Tags(b.Parse(file)) != "  " {
+					t.Errorf("%d expired, tags %q; want none", s.Expired, storetest.Tags(b.Parse(file)))
+				}
+				return
+			}
+			if got := l.Look.Sub(start); got < tt.after || got > tt.after+time.Second {
+				t.Errorf("looked at again after %v, want %v", got, tt.after)
+			}
+			b.Now = start.Add(tt.after - time.Minute)
+			if s := b.settle(file); s.Expired != 0 {
+				t.Errorf("expired too early: %+v", s)
+			}
+			b.Now = start.Add(tt.after + time.Second)
+			s := b.settle(file)
+			if s.Expired != 1 || s.Finished || storetest.Tags(b.Parse(file)) != "- " {
+				t.Fatalf("got %+v, tags %q; want one expired", s, storetest.Tags(b.Parse(file)))
+			}
+			b.WantLog("msg=expired", "rcpt=x@h", "status=5.4.7")
+			b.Now = b.Now.Add(10 * time.Minute)
+			b.settle(file)
+			reports := b.Reports()
+			if len(reports) != 1 || !strings.Contains(reports[0], "5.4.7") || len(storetest.Fields(reports[0], "Final-Recipient")) != 1 {
+				t.Errorf("got %d reports: %q", len(reports), reports)
+			}
+		})
+	}
+}
+
+// A scheduler.conf without its clause for an hour does not end what is old: the time
+// counts from when the trouble was told.
+func TestOldMessageThatIsHeldNowIsGivenTime(t *testing.T) {
+	f := cutfs.New()
+	b := newBoxConf(t, f, 0, "*/*\n\texpiry=2h\nsmtp/*\n\tcommand=\"ta $channel\"\n")
+	start := time.Now()
+	b.Now = start
+	f.SetClock(func() time.Time { return b.Now })
+	file := b.Queue("a@b", storetest.Rcpt{Line: "uucp far x@h", Notary: "NOTIFY=FAILURE"})
+	b.Now = start.Add(100 * time.Hour)
+	if l := b.load(file); l.Held != 1 || !l.Look.Equal(b.Now.Add(2*time.Hour)) {
+		t.Errorf("held %d, looked at again %v from now, want 2h", l.Held, l.Look.Sub(b.Now))
+	}
+}
+
+func TestNextAttemptIsNeverFurtherAwayThanWasDecided(t *testing.T) {
+	at := time.UnixMilli(2e12)
+	tests := map[string]struct{ wait, passed, want time.Duration }{
+		"while it waits":        {time.Hour, 20 * time.Minute, 40 * time.Minute},
+		"over":                  {time.Hour, 2 * time.Hour, -time.Hour},
+		"clock set back a day":  {time.Hour, -24 * time.Hour, time.Hour},
+		"clock set back a bit":  {time.Hour, -time.Second, time.Hour},
+		"clock set forward":     {time.Hour, 24 * time.Hour, -23 * time.Hour},
+		"asked for by the host": {9 * time.Hour, -24 * time.Hour, 9 * time.Hour},
+	}
+	for name, tt := range tests {
+		line := workspec.AppendEvent(nil, &workspec.Event{Time: at, Recipient: 1, Event: workspec.EventDeferred,
+			Attrs: []workspec.Attr{{Key: "next", Value: fmt.Sprint(at.Add(tt.wait).UnixMilli())}}})
+		spec, err := workspec.Parse(append([]byte("i 7-1\n"), line...))
+		if err != nil || len(spec.History) != 1 {
+			t.Fatalf("%s: %v, %d lines", name, err, len(spec.History))
+		}
+		now := at.Add(tt.passed)
+		if got := nextOf(&spec.History[0], now).Sub(now); got != tt.want {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// M36: failures that were gathered before the clock was set back are reported, not kept
+// for a day.
+func TestReportIntervalEndsWhenTheClockIsSetBack(t *testing.T) {
+	b, _ := diskBox(t)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"}, storetest.Rcpt{Line: "smtp h y@h"})
+	err := b.record(name, []Outcome{{Offset: storetest.OffsetOf(b.Parse(name), 0), Result: thread.Failed, Text: "550 5.1.1 no"}})
+	assert.Must(t, err)
+	settle := func(want int) {
+		t.Helper()
+		if _, err := b.spool.Settle(name, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(b.List("router")); got != want {
+			t.Errorf("router/: got %d reports, want %d", got, want)
+		}
+	}
+	b.spool.Conf.ReportInterval = time.Hour
+	settle(0)
+	b.Now = b.Now.Add(-24 * time.Hour)
+	settle(1)
+}
+
+// K4: a report that a specification names stays; others are of a scheduler that died
+// before it had named them. While a specification cannot be read, all stay.
+func TestReportsThatNobodyNamesAreSwept(t *testing.T) {
+	dir := t.TempDir()
+	disk, err := durable.NewOS(dir)
+	assert.Must(t, err)
+	defer disk.Close()
+	faulty := faultfs.New(disk)
+	b := newBox(t, faulty)
+	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+	f, err := b.PO.Queue.Open(name)
+	assert.Must(t, err)
+	defer f.Close()
+	event := workspec.Event{Time: time.Now(), Event: workspec.EventReport,
+		Attrs: []workspec.Attr{{Key: "file", Value: "report.1.named"}, {Key: "kind", Value: report.Failed}}}
+	assert.Must(t, f.Append(workspec.AppendEvent(nil, &event)))
+	public := func(name string, mode os.FileMode) {
+		t.Helper()
+		assert.Must(t, os.WriteFile(filepath.Join(dir, "public", name), nil, mode))
+	}
+	public("report.1.named", 0o600)
+	public("report.1.name", 0o600)
+	public("report.1.submitted", 0o700)
+	public("smtp.1.other", 0o600)
+	recovered := func(want int) {
+		t.Helper()
+		assert.Must(t, b.spool.Recover())
+		if got := b.List("public"); len(got) != want {
+			t.Errorf("public/ holds %q, want %d files", got, want)
+		}
+	}
+	rule := faulty.Fail(faultfs.Open, "transport/*", unix.EIO, 1)
+	recovered(4)
+	b.WantLog("level=ERROR", "recovered", "unreadable")
+	if rule.Hits() != 1 {
+		t.Errorf("the specification was read %d times, want once", rule.Hits())
+	}
+	recovered(3)
+	b.WantLog("recovered", "swept", "report.1.name")
+	if _, err := os.Stat(filepath.Join(dir, "public/report.1.named")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Own mail is what a local user has submitted or one who logged in; what has no sender is
+// a report, whoever submitted it.
+func TestAtk3WhoseMailItIs(t *testing.T) {
+	null := workspec.Sender{Channel: "error", Host: "-", Address: "<>", Privilege: "65534"}
+	outside := workspec.Sender{Channel: "local", Address: "x@far.example", Privilege: "65534"}
+	local := workspec.Sender{Channel: "local", Address: "bob@mta.example", Privilege: "1000"}
+	for name, c := range map[string]struct {
+		own  bool
+		from workspec.Sender
+		want thread.Origin
+	}{
+		"from outside":             {false, outside, thread.Relayed},
+		"from a local user":        {false, local, thread.Own},
+		"from one who logged in":   {true, outside, thread.Own},
+		"a report":                 {false, null, thread.Report},
+		"a report of one's own":    {true, null, thread.Report},
+		"of a program like sample": {false, workspec.Sender{Channel: "smtp", Address: "x@far.example"}, thread.Relayed},
+	} {
+		spec := &workspec.Spec{Own: c.own, Groups: []workspec.Group{{Sender: c.from}}}
+		if got := whoseMail(spec); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+	one := &work{spec: &workspec.Spec{Groups: []workspec.Group{{Sender: outside}}}}
+	other := &work{spec: &workspec.Spec{Own: true, Groups: []workspec.Group{{Sender: outside}}}}
+	a, b := &thread.Message{Sender: senderKey(one.spec)}, &thread.Message{Sender: senderKey(other.spec)}
+	if !a.SameSender(b) || a.Origin() == b.Origin() {
+		t.Errorf("origins %v and %v of one sender", a.Origin(), b.Origin())
 	}
 }

@@ -2,11 +2,14 @@ package store
 
 import (
 	"errors"
+	"hash/fnv"
 	"slices"
 	"strings"
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/stage/scheduler/builtin"
+	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
 )
 
@@ -117,4 +120,28 @@ func (s *Store) Supersede(name string, o *Superseding) (changed bool, err error)
 		s.Log.Info("obsoleted", "id", f.id, "name", f.Name, "rcpt", a, "by", o.id, "reason", "an agent delivers it; it is removed if that fails")
 	}
 	return true, nil
+}
+
+// senderKey returns a key of the sender, for taking turns at a host, with the origin of the
+// message.
+func senderKey(spec *workspec.Spec) uint32 {
+	if len(spec.Groups) == 0 {
+		return 0
+	}
+	from := spec.Groups[0].Sender.Address
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(from)) // never fails
+	return thread.SenderKey(h.Sum32(), whoseMail(spec))
+}
+
+// whoseMail returns the origin of a message. A message without a sender is a report, whoever
+// submitted it: vacation programs do, and an unauthenticated client chooses their recipient.
+func whoseMail(spec *workspec.Spec) thread.Origin {
+	switch from := &spec.Groups[0].Sender; {
+	case from.Channel == builtin.Error:
+		return thread.Report
+	case spec.Own, from.Privilege != "" && from.Privilege != privilegeNobody:
+		return thread.Own
+	}
+	return thread.Relayed
 }

@@ -1,6 +1,9 @@
 package thread
 
-import "time"
+import (
+	"iter"
+	"time"
+)
 
 // States of a thread, for display.
 const (
@@ -117,4 +120,49 @@ func (t *Thread) Vertices(from int, fn func(*Vertex) bool) {
 			return
 		}
 	}
+}
+
+// All gives all threads of all rings. Between two of them the caller may change anything:
+// a thread that comes or goes meanwhile may be given or not.
+func (c *Core) All() iter.Seq[*Thread] {
+	return func(yield func(*Thread) bool) {
+		for _, r := range c.rings {
+			for _, t := range r.threads {
+				if !yield(t) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Find is the thread of a channel and host, nil if there is none. key is that of the ring
+// that serves it now; while a thread has not followed a new configuration it is in another.
+func (c *Core) Find(key, channel, host string) *Thread {
+	k := keyOf(channel, host)
+	if r := c.rings[key]; r != nil && r.threads[k] != nil {
+		return r.threads[k]
+	}
+	for _, r := range c.rings {
+		if t := r.threads[k]; t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// Waits reports whether some of the message's recipients are in a thread.
+func (m *Message) Waits() bool { return m.first != nil }
+
+// Could returns how many deliveries of the thread could begin and how many run, none if its
+// host, a rate or an operator prevents that; and how many have begun since
+// the thread came to be. It is cheap.
+func (t *Thread) Could(now time.Time) (ready, running int, begun uint64) {
+	if t.ready == 0 && t.running == 0 {
+		return 0, 0, t.attempts
+	}
+	if state, _ := t.state(t.Ring.core.ms(now)); state != Active {
+		return 0, 0, t.attempts
+	}
+	return t.ready, t.running, t.attempts
 }

@@ -55,7 +55,7 @@ func TestDel1RecipientThatDraws421IsTriedApart(t *testing.T) {
 					if a.Word != taproto.Deferred {
 						t.Errorf("got %+v, which stops the host", a)
 					}
-					appendDeferral(t, s.Spool, name, &a)
+					s.Defer(t, name, &a)
 				}
 			}
 			want := []byte("++++++")

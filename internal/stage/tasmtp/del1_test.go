@@ -19,7 +19,6 @@ import (
 	"zmailer/internal/stage/agent"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
-	"zmailer/internal/workspec"
 )
 
 var (
@@ -187,24 +186,13 @@ func (r *hopRound) attempt(name, host string) (done bool) {
 		default:
 			done = false
 			a.deferred++
-			appendDeferral(r.t, r.Spool, name, &l.Answer)
+			r.Defer(r.t, name, &l.Answer)
 			if strings.Contains(l.Answer.Text, "in doubt") {
 				a.doubts++
 			}
 		}
 	}
 	return done
-}
-
-// appendDeferral writes what the scheduler writes into the history.
-func appendDeferral(t *testing.T, s *Spool, name string, a *taproto.Answer) {
-	t.Helper()
-	f, err := os.OpenFile(filepath.Join(s.Dir, "transport", name), os.O_WRONLY|os.O_APPEND, 0)
-	assert.Must(t, err)
-	defer f.Close()
-	if _, err := f.Write(workspec.AppendEvent(nil, &workspec.Event{Time: time.Now(), Recipient: a.Offset, Event: workspec.EventDeferred, Text: a.Text})); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // compare holds what the hop took against what was recorded.

@@ -55,9 +55,7 @@ mx.test.    300 IN A 127.0.0.1
 `)
 	s := newStation(t, sink.Port(), server.Addr)
 	start := time.Now()
-	if a := s.one("smtp", "there.test"); a.Word != taproto.OK3 {
-		t.Errorf("got %+v", a)
-	}
+	s.want(taproto.OK3, "smtp", "there.test")
 	if got := time.Since(start); got < stagger || got > 10*time.Second {
 		t.Errorf("it took %s; one address after the other would have taken 30s", got)
 	}
@@ -66,8 +64,7 @@ mx.test.    300 IN A 127.0.0.1
 // An address that refuses makes room for the next one at once; one that answers is
 // alone.
 func TestRefusedAddressMakesRoomAtOnce(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{})
 	for range 20 {
 		var addrs []target
 		for i := range 30 {

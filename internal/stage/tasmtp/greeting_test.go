@@ -8,7 +8,6 @@ import (
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
-	"zmailer/internal/workspec"
 )
 
 // Net7, RFC 7504: a host that greets with 521 takes no mail at all. The next server is asked;
@@ -27,12 +26,7 @@ second.test.    300 IN A 127.0.0.3
 closed.test.    300 IN A 127.0.0.4
 `)
 	greets := func(text string) *Sink {
-		return &Sink{Answer: func(command string) string {
-			if command == "GREETING" {
-				return text
-			}
-			return ""
-		}}
+		return &Sink{Answer: On("GREETING", text)}
 	}
 	for name, c := range map[string]struct {
 		greeting string
@@ -47,24 +41,14 @@ closed.test.    300 IN A 127.0.0.4
 			good := new(Sink).Start(t, "tcp", "127.0.0.3:0")
 			refuses := greets(c.greeting).Start(t, "tcp", "127.0.0.2:"+strconv.Itoa(good.Port()))
 			s := newStation(t, good.Port(), server.Addr)
-			if a := s.one("smtp", "both.test"); a.Word != taproto.OK3 {
-				t.Errorf("with another server: got %+v", a)
-			}
+			s.want(taproto.OK3, "smtp", "both.test")
 			name := s.Queue(Message{Rcpts: rcpts("smtp", "alone.test", "to@alone.test")})
 			a := s.deliver(name, "alone.test")[0]
 			if got := a.Word == taproto.Error2; got != c.never {
 				t.Errorf("alone: got %+v, want a failure: %v", a, c.never)
 			}
-			code := ""
-			if list := s.Spec(name).Diagnostics; len(list) > 0 {
-				code = list[0].Notary.Status
-			} else {
-				code = workspec.ParseNotary(a.Notary).Status
-			}
-			assert.Equal(t, code, c.code, "alone")
-			if a := s.one("smtp", "silent.test"); a.Word != taproto.DeferAll {
-				t.Errorf("with a server that may come back: got %+v", a)
-			}
+			assert.Equal(t, s.status(name, a), c.code, "alone")
+			s.want(taproto.DeferAll, "smtp", "silent.test")
 			if got := refuses.Connects(); got == 0 {
 				t.Error("the refusing server was never asked")
 			}

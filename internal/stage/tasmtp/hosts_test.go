@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -24,24 +25,9 @@ func (c *clock) Now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.now
 
 func (c *clock) add(d time.Duration) { c.mu.Lock(); defer c.mu.Unlock(); c.now = c.now.Add(d) }
 
-// journal is a log that a test counts in.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
 // tries counts the attempts to connect to an address that failed.
-func (j *journal) tries(addr string) int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	n := 0
-	for line := range strings.Lines(j.text.String()) {
+func tries(log *logtest.Buffer, addr string) (n int) {
+	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "not-connected") && strings.Contains(line, "connect to "+addr+":") && !strings.Contains(line, "channel=") {
 			n++
 		}
@@ -51,9 +37,9 @@ func (j *journal) tries(addr string) int {
 
 // deadStation keeps no connection, so that each message looks for one, and remembers
 // for 15 minutes of its own clock.
-func deadStation(t *testing.T, port int, resolver string) (*station, *clock, *journal) {
+func deadStation(t *testing.T, port int, resolver string) (*station, *clock, *logtest.Buffer) {
 	t.Helper()
-	log, now := &journal{}, &clock{now: time.Unix(1e9, 0)}
+	log, now := &logtest.Buffer{}, &clock{now: time.Unix(1e9, 0)}
 	s := newStation(t, port, resolver, func(c *Config) {
 		c.Idle, c.DeadTime, c.Timeouts.Connect = 0, 15*time.Minute, 300*time.Millisecond
 		c.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -77,12 +63,10 @@ func TestDeadFirstServerCostsOneTimeout(t *testing.T) {
 	server := mxtest.Start(t, twoServers)
 	s, now, log := deadStation(t, dead.Port, server.Addr)
 	for round := 1; round <= 2; round++ {
-		for i := range 100 {
-			if a := s.one("smtp", "there.test"); a.Word != taproto.OK3 {
-				t.Fatalf("message %d: got %+v", i, a)
-			}
+		for range 100 {
+			s.want(taproto.OK3, "smtp", "there.test")
 		}
-		assert.Equal(t, log.tries(dead.String()), round, "attempts at the dead server")
+		assert.Equal(t, tries(log, dead.String()), round, "attempts at the dead server")
 		now.add(15 * time.Minute)
 	}
 	assert.Equal(t, len(good.Messages()), 200, "messages arrived")
@@ -105,7 +89,7 @@ func TestDeliveriesAtOnceFindOutOnce(t *testing.T) {
 		all.Go(func() { s.deliver(name, "there.test") })
 	}
 	all.Wait()
-	assert.Equal(t, log.tries(dead.String()), 2, "attempts")
+	assert.Equal(t, tries(log, dead.String()), 2, "attempts")
 }
 
 func TestServerThatCameBackIsFirstAgain(t *testing.T) {
@@ -114,7 +98,7 @@ func TestServerThatCameBackIsFirstAgain(t *testing.T) {
 	s, now, log := deadStation(t, good.Port(), server.Addr)
 	addr := fmt.Sprint("127.0.0.3:", good.Port())
 	s.one("smtp", "there.test")
-	if got := log.tries(addr); got != 1 {
+	if got := tries(log, addr); got != 1 {
 		t.Fatalf("%d attempts, want 1", got)
 	}
 	back := new(Sink).Start(t, "tcp", addr)
@@ -150,31 +134,27 @@ refuse.test.  300 IN A 127.0.0.1
 				t.Errorf("got %s %s, want %s", a.Word, a.Text, want)
 			}
 		}
-		assert.Equal(t, log.tries(silent.String()), minute, "attempts")
+		assert.Equal(t, tries(log, silent.String()), minute, "attempts")
 		now.add(probeEvery)
 	}
 	refused := fmt.Sprint("127.0.0.1:", silent.Port)
 	for range 3 {
 		s.one("smtp", "refuse.test")
 	}
-	assert.Equal(t, log.tries(refused), 3, "attempts at a server that refuses")
+	assert.Equal(t, tries(log, refused), 3, "attempts at a server that refuses")
 	new(Sink).Start(t, "tcp", refused)
-	if a := s.one("smtp", "refuse.test"); a.Word != taproto.OK3 {
-		t.Errorf("got %+v", a)
-	}
+	s.want(taproto.OK3, "smtp", "refuse.test")
 }
 
 // A server that accepts the connection and sends nothing is marked down, too.
 func TestSilentGreetingIsRemembered(t *testing.T) {
 	good := new(Sink).Start(t, "", "")
-	mute := (&Sink{Answer: func(string) string { return "SILENCE" }}).Start(t, "tcp", fmt.Sprint("127.0.0.3:", good.Port()))
+	mute := (&Sink{Answer: On("", "SILENCE")}).Start(t, "tcp", fmt.Sprint("127.0.0.3:", good.Port()))
 	server := mxtest.Start(t, twoServers)
 	s, _, _ := deadStation(t, good.Port(), server.Addr)
 	s.relay.client.Timeouts.Greeting = 500 * time.Millisecond
 	for range 5 {
-		if a := s.one("smtp", "there.test"); a.Word != taproto.OK3 {
-			t.Errorf("got %+v", a)
-		}
+		s.want(taproto.OK3, "smtp", "there.test")
 	}
 	assert.Equal(t, mute.Connects(), 1, "connections to the mute server")
 }
@@ -182,7 +162,7 @@ func TestSilentGreetingIsRemembered(t *testing.T) {
 // A server that refuses is not marked down: it keeps its place.
 func TestRefusingServerKeepsItsPlace(t *testing.T) {
 	good := new(Sink).Start(t, "", "")
-	busy := (&Sink{Answer: func(string) string { return "421 4.3.2 busy" }}).Start(t, "tcp", fmt.Sprint("127.0.0.3:", good.Port()))
+	busy := (&Sink{Answer: On("", "421 4.3.2 busy")}).Start(t, "tcp", fmt.Sprint("127.0.0.3:", good.Port()))
 	server := mxtest.Start(t, twoServers)
 	s, _, _ := deadStation(t, good.Port(), server.Addr)
 	for range 3 {
@@ -200,7 +180,7 @@ func TestSlowFamilyIsRemembered(t *testing.T) {
 	s.relay.client.Timeouts.Connect = Patience
 	s.one("smtp", "there.test")
 	s.one("smtp", "there.test")
-	assert.Equal(t, log.tries(silent.String()), 0, "failed attempts")
+	assert.Equal(t, tries(log, silent.String()), 0, "failed attempts")
 	alive, _ := s.relay.hosts.split(origin{}, targets(silent.String()))
 	if len(alive) != 0 {
 		t.Error("the slow address is not remembered")
@@ -215,7 +195,7 @@ func TestDeadTimeOffKeepsTheOrder(t *testing.T) {
 	for range 3 {
 		s.one("smtp", "there.test")
 	}
-	assert.Equal(t, log.tries(fmt.Sprint("127.0.0.3:", good.Port())), 3, "attempts")
+	assert.Equal(t, tries(log, fmt.Sprint("127.0.0.3:", good.Port())), 3, "attempts")
 }
 
 func TestDeadAddressesAreBounded(t *testing.T) {

@@ -14,11 +14,10 @@ import (
 // A sender who is to see in what comes back whom it is about has a transaction for each
 // recipient, all on one connection, also where none is kept for other messages.
 func TestVERPIsOneTransactionForEachRecipient(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "", func(c *Config) { c.Idle = 0 })
-	name := s.Queue(Message{Sender: "owner-news@here.test", VERP: "+", Rcpts: rcpts("smtp", "[127.0.0.1]", "ann@x.test", "bob@y.test", "carol@x.test")})
+	sink, s := newPair(t, &Sink{Answer: On("RCPT To:<dan@", "550 5.1.1 no such user")}, func(c *Config) { c.Idle = 0 })
+	name := s.Queue(Message{Sender: "owner-news@here.test", VERP: "+", Rcpts: rcpts("smtp", "[127.0.0.1]", "ann@x.test", "dan@y.test", "bob@y.test", "carol@x.test")})
 	s.deliver(name, "[127.0.0.1]")
-	assert.Equal(t, s.Tags(name), "+++")
+	assert.Equal(t, s.Tags(name), "+-++")
 	var got []string
 	for _, m := range sink.Messages() {
 		from, _, _ := strings.Cut(m.Mail, "> ")
@@ -35,8 +34,7 @@ func TestVERPIsOneTransactionForEachRecipient(t *testing.T) {
 // would be refused one by one, again and again.
 func TestManyRecipientsGoAHundredAtATime(t *testing.T) {
 	most := 0
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "", func(c *Config) { c.Idle = 0 })
+	sink, s := newPair(t, &Sink{}, func(c *Config) { c.Idle = 0 })
 	var list []string
 	for i := range 250 {
 		list = append(list, fmt.Sprintf("user%d@x.test", i))
@@ -56,8 +54,7 @@ func TestManyRecipientsGoAHundredAtATime(t *testing.T) {
 // A streamed specification comes back to a sender that it had before: that is no other
 // transaction. Another sender is.
 func TestGroupsOfOneSenderShareATransaction(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{})
 	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "x@x.test")})
 	var b bytes.Buffer
 	w := workspec.NewWriter(&b)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
@@ -134,7 +135,7 @@ func TestWrongPasswordWaitsUntilItIsMended(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	writeSecret(t, s.relay.security.accounts.Path(), "relay.test u right\n")
-	await(t, func() bool { return s.one("smtp", host).Word == taproto.OK3 })
+	logtest.Eventually(t, "the file is read again", func() bool { return s.one("smtp", host).Word == taproto.OK3 })
 	assert.Equal(t, g.seen(), "u", "logins")
 }
 
@@ -174,12 +175,7 @@ func TestSendersOwnAccountStopsNoOtherSender(t *testing.T) {
 // others: what the second says does not stop the host.
 func TestHostGoesOnIfOneServerRefusesOneMessage(t *testing.T) {
 	first := (&Sink{}).Start(t, "tcp", "127.0.0.1:0")
-	second := (&Sink{Answer: func(command string) string {
-		if command == "GREETING" {
-			return "421 4.3.2 closed"
-		}
-		return ""
-	}}).Start(t, "tcp", fmt.Sprintf("127.0.0.2:%d", first.Port()))
+	second := (&Sink{Answer: On("GREETING", "421 4.3.2 closed")}).Start(t, "tcp", fmt.Sprintf("127.0.0.2:%d", first.Port()))
 	s, names := tlsStation(t, first, `
 there.test.    300 IN MX 10 a.there.test.
 there.test.    300 IN MX 20 b.there.test.

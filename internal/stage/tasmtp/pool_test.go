@@ -14,12 +14,9 @@ import (
 
 // M33, A22: one connection serves many messages; MAIL goes out at once.
 func TestConnectionIsKeptForTheNextMessage(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{})
 	for range 50 {
-		if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.OK3 {
-			t.Fatalf("got %+v", a)
-		}
+		s.want(taproto.OK3, "smtp", "[127.0.0.1]")
 	}
 	assert.Equal(t, sink.Connects(), 1, "connections for 50 messages")
 	// A message that is refused does not cost the connection.
@@ -33,8 +30,7 @@ func TestConnectionIsKeptForTheNextMessage(t *testing.T) {
 }
 
 func TestConnectionBelongsToChannelAndHost(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{})
 	for range 3 {
 		s.one("smtp", "[127.0.0.1]")
 		s.one("smtpx", "[127.0.0.1]")
@@ -45,8 +41,7 @@ func TestConnectionBelongsToChannelAndHost(t *testing.T) {
 
 // A22: an idle connection is closed with QUIT after its time.
 func TestIdleConnectionTakesLeave(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "", func(c *Config) { c.Idle = 20 * time.Millisecond })
+	sink, s := newPair(t, &Sink{}, func(c *Config) { c.Idle = 20 * time.Millisecond })
 	s.one("smtp", "[127.0.0.1]")
 	sink.WaitQuits(1)
 	sink.WaitClosed()
@@ -55,8 +50,7 @@ func TestIdleConnectionTakesLeave(t *testing.T) {
 }
 
 func TestWithoutIdleTimeNothingIsKept(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "", func(c *Config) { c.Idle = 0 })
+	sink, s := newPair(t, &Sink{}, func(c *Config) { c.Idle = 0 })
 	s.one("smtp", "[127.0.0.1]")
 	sink.WaitQuits(1)
 	s.one("smtp", "[127.0.0.1]")
@@ -66,87 +60,30 @@ func TestWithoutIdleTimeNothingIsKept(t *testing.T) {
 // A kept connection that the server has closed meanwhile costs no attempt: the
 // message goes out on a new one at once, and arrives once.
 func TestDeadKeptConnectionIsReplaced(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{})
 	s.one("smtp", "[127.0.0.1]")
 	for i := range 3 {
 		sink.HangUp()
-		if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.OK3 {
-			t.Errorf("got %+v", a)
-		}
+		s.want(taproto.OK3, "smtp", "[127.0.0.1]")
 		assert.Equal(t, len(sink.Messages()), i+2, "messages")
 	}
-}
-
-// A server that limits the messages of a connection says 421 to MAIL.
-func TestServerThatLimitsMessagesPerConnection(t *testing.T) {
-	var mu sync.Mutex
-	n := 0
-	sink := (&Sink{Answer: func(command string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		if command == "GREETING" {
-			n = 0
-		}
-		if strings.HasPrefix(command, "MAIL") {
-			if n++; n > 2 {
-				return "421 4.7.0 enough for one connection"
-			}
-		}
-		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
-	for range 9 {
-		if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.OK3 {
-			t.Errorf("got %+v", a)
-		}
-	}
-	assert.Equal(t, sink.Connects(), 5, "connections for 9 messages")
 }
 
 // The retry is one: a server that closes each connection at MAIL is not asked for
 // ever.
 func TestDeadConnectionIsRetriedOnce(t *testing.T) {
-	var mu sync.Mutex
-	mails := 0
-	sink := (&Sink{Answer: func(command string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		if strings.HasPrefix(command, "MAIL") {
-			if mails++; mails > 1 {
-				return "HANGUP"
-			}
-		}
-		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{Answer: After(1, "MAIL", "HANGUP", false)})
 	s.one("smtp", "[127.0.0.1]")
-	if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.DeferAll {
-		t.Errorf("got %+v", a)
-	}
+	s.want(taproto.DeferAll, "smtp", "[127.0.0.1]")
 	assert.Equal(t, sink.Connects(), 2, "connections")
 }
 
 // A transaction that broke after MAIL was answered is never repeated by itself: the
 // scheduler decides.
 func TestBrokenTransactionIsNotRepeated(t *testing.T) {
-	var mu sync.Mutex
-	dots := 0
-	sink := (&Sink{Answer: func(command string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		if command == "." {
-			if dots++; dots > 1 {
-				return "HANGUP"
-			}
-		}
-		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{Answer: After(1, ".", "HANGUP", false)})
 	s.one("smtp", "[127.0.0.1]")
-	if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.Deferred {
-		t.Errorf("got %+v", a)
-	}
+	s.want(taproto.Deferred, "smtp", "[127.0.0.1]")
 	assert.Equal(t, len(sink.Messages()), 2, "messages came")
 }
 
@@ -178,8 +115,7 @@ func TestConcurrentDeliveriesHaveAConnectionEach(t *testing.T) {
 }
 
 func TestKeptConnectionsAreBounded(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "", func(c *Config) { c.Slots = 1 })
+	sink, s := newPair(t, &Sink{}, func(c *Config) { c.Slots = 1 })
 	for i := range keepPerSlot + 3 {
 		s.one("smtp", fmt.Sprintf("127.0.0.1:%d", sink.Port())) // always in use
 		s.one("smtpx", fmt.Sprintf("[127.0.0.%d]:%d", 1, sink.Port()))

@@ -200,13 +200,3 @@ func TestBadStart(t *testing.T) {
 		})
 	}
 }
-
-func TestHelpTeaches(t *testing.T) {
-	out, err := command(t, NewSpool(t), "", "--help").CombinedOutput()
-	assert.Must(t, err)
-	for _, want := range []string{"--slots", "--idle", "smtpx", "lmtp", "unix:/path", "RESOLVER", "Exit codes"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("--help does not tell of %s", want)
-		}
-	}
-}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"zmailer/internal/run/assert"
@@ -37,6 +36,13 @@ func newStation(t *testing.T, port int, resolver string, change ...func(*Config)
 		f(&cfg)
 	}
 	return stationFor(t, NewSpool(t), cfg)
+}
+
+// newPair makes a station and starts the server that its mail goes to.
+func newPair(t *testing.T, sink *Sink, change ...func(*Config)) (*Sink, *station) {
+	t.Helper()
+	sink.Start(t, "", "")
+	return sink, newStation(t, sink.Port(), "", change...)
 }
 
 // stationOn makes one whose servers are in memory and have their usual time-outs; it is
@@ -86,6 +92,22 @@ func (s *station) one(channel, host string) taproto.Answer {
 		s.t.Fatalf("got %d answers, want 1", len(answers))
 	}
 	return answers[0]
+}
+
+// want delivers a message to one recipient and reports an answer with another word.
+func (s *station) want(word taproto.Word, channel, host string) {
+	s.t.Helper()
+	if a := s.one(channel, host); a.Word != word {
+		s.t.Errorf("got %+v, want %s", a, word)
+	}
+}
+
+// status is the status that an answer has, or the diagnostic of a failure.
+func (s *station) status(name string, a taproto.Answer) string {
+	if list := s.Spec(name).Diagnostics; len(list) > 0 {
+		return list[0].Notary.Status
+	}
+	return workspec.ParseNotary(a.Notary).Status
 }
 
 // words is the answers in short.
@@ -161,8 +183,7 @@ direct.test.    300 IN MX 10 nowhere.test.
 
 // Z4: header, body and their line ends at the sink, for whatever is stored.
 func TestBytesAtTheSink(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{})
 	const header = "Subject: test\nX-Long: folded\n\tline\n"
 	const sent = "Subject: test\r\nX-Long: folded\r\n\tline\r\n"
 	cases := map[string]struct{ stored, want string }{
@@ -191,56 +212,9 @@ func TestBytesAtTheSink(t *testing.T) {
 	}
 }
 
-// Z4: a message without an empty line after its headers has none on the line too.
-func TestMessageThatIsAllHeader(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
-	name := s.NewName()
-	s.Write("queue/"+name, []byte(Envelope()))
-	s.Specify(name, Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "to@there.test")}, int64(len(Envelope())))
-	s.deliver(name, "[127.0.0.1]")
-	assert.Equal(t, sink.Messages()[0].Data, "Subject: test\r\n.\r\n")
-}
-
-// S8: an outcome for each recipient; in the next rounds only those that are left.
-func TestTwoPartialRoundsDeliverEachRecipientOnce(t *testing.T) {
-	var round atomic.Int32
-	sink := (&Sink{Answer: func(command string) string {
-		switch r := round.Load(); {
-		case strings.HasPrefix(command, "RCPT To:<b") && r < 1:
-			return "451 4.2.1 b is busy"
-		case strings.HasPrefix(command, "RCPT To:<c") && r < 2:
-			return "451 4.2.1 c is busy"
-		case strings.HasPrefix(command, "RCPT To:<d"):
-			return "550 5.1.1 no d here"
-		}
-		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
-	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x", "d@x", "e@x")})
-	rounds := []struct{ answers, tags, taken string }{
-		{"ok3 250 2.0.0 queued; deferred 451 4.2.1 b is busy; deferred 451 4.2.1 c is busy; error2 550 5.1.1 no d here; ok3 250 2.0.0 queued",
-			"+  -+", "[RCPT To:<a@x> RCPT To:<e@x>]"},
-		{"ok3 250 2.0.0 queued; deferred 451 4.2.1 c is busy", "++ -+", "[RCPT To:<b@x>]"},
-		{"ok3 250 2.0.0 queued", "+++-+", "[RCPT To:<c@x>]"},
-	}
-	for i, want := range rounds {
-		assert.Equal(t, words(s.deliver(name, "[127.0.0.1]")), want.answers, "round %d", i)
-		assert.Equal(t, s.Tags(name), want.tags, "round %d: tags", i)
-		assert.Equal(t, fmt.Sprint(sink.Messages()[i].Rcpts), want.taken, "round %d: sent to", i)
-		round.Add(1)
-	}
-}
-
 // The diagnostic of a failure has the form that a ZMailer agent writes.
 func TestDiagnosticOfAFailure(t *testing.T) {
-	sink := (&Sink{Answer: func(command string) string {
-		if strings.HasPrefix(command, "RCPT") {
-			return "550 5.1.1 fail1@b.example.com: no such user here"
-		}
-		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{Answer: On("RCPT", "550 5.1.1 fail1@b.example.com: no such user here")})
 	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "fail1@b.example.com")})
 	s.deliver(name, "[127.0.0.1]")
 	spec := s.Spec(name)
@@ -267,16 +241,14 @@ func TestWishesOfTheSender(t *testing.T) {
 		return []workspec.Recipient{{Channel: "smtp", Host: "[127.0.0.1]", Address: "to@x", Notary: notary, Ret: "HDRS", EnvID: "QQ314159"}}
 	}
 	t.Run("DSN", func(t *testing.T) {
-		sink := new(Sink).Start(t, "", "")
-		s := newStation(t, sink.Port(), "")
+		sink, s := newPair(t, &Sink{})
 		assert.Equal(t, words(s.deliver(s.Queue(Message{Rcpts: rcpt()}), "[127.0.0.1]")), "ok3 250 2.0.0 queued")
 		m := sink.Messages()[0]
 		assert.Equal(t, m.Mail, "MAIL From:<sender@here.test> BODY=8BITMIME SIZE=21 ENVID=QQ314159 RET=HDRS")
 		assert.Equal(t, m.Rcpts[0], "RCPT To:<to@x> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;Orig+2BUser@x")
 	})
 	t.Run("no DSN", func(t *testing.T) {
-		sink := (&Sink{Extensions: []string{"PIPELINING"}}).Start(t, "", "")
-		s := newStation(t, sink.Port(), "")
+		sink, s := newPair(t, &Sink{Extensions: []string{"PIPELINING"}})
 		name := s.Queue(Message{Rcpts: rcpt()})
 		assert.Equal(t, words(s.deliver(name, "[127.0.0.1]")), "ok2 250 2.0.0 queued")
 		m := sink.Messages()[0]
@@ -291,8 +263,7 @@ func TestWishesOfTheSender(t *testing.T) {
 // store has taken by LMTP is delivered.
 func TestSuccessReportNamesWhatWasDone(t *testing.T) {
 	for channel, want := range map[string]string{"smtp": "relayed", "smtpx": "relayed", "smtp-slow": "relayed", "lmtp": "delivered"} {
-		sink := (&Sink{LMTP: channel == "lmtp", Extensions: []string{"PIPELINING"}}).Start(t, "", "")
-		s := newStation(t, sink.Port(), "")
+		sink, s := newPair(t, &Sink{LMTP: channel == "lmtp", Extensions: []string{"PIPELINING"}})
 		host := fmt.Sprintf("[127.0.0.1]:%d", sink.Port())
 		list := rcpts(channel, host, "to@x")
 		list[0].Notary = "NOTIFY=SUCCESS"
@@ -305,8 +276,7 @@ func TestSuccessReportNamesWhatWasDone(t *testing.T) {
 }
 
 func TestNullSender(t *testing.T) {
-	sink := (&Sink{Extensions: []string{"PIPELINING"}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{Extensions: []string{"PIPELINING"}})
 	s.deliver(s.Queue(Message{Sender: "-", Rcpts: rcpts("smtp", "[127.0.0.1]", "to@x")}), "[127.0.0.1]")
 	assert.Equal(t, sink.Messages()[0].Mail, "MAIL From:<>")
 }
@@ -315,18 +285,17 @@ func TestNullSender(t *testing.T) {
 // the next at once, not after a retry.
 func TestTooManyRecipientsGoInSeveralTransactions(t *testing.T) {
 	n := 0
-	sink := (&Sink{Answer: func(command string) string {
-		switch {
-		case strings.HasPrefix(command, "MAIL"):
+	sink, s := newPair(t, &Sink{Answer: func(command string) string {
+		switch verb, _, _ := strings.Cut(command, " "); verb {
+		case "MAIL":
 			n = 0
-		case strings.HasPrefix(command, "RCPT"):
+		case "RCPT":
 			if n++; n > 2 {
 				return "452 4.5.3 too many recipients"
 			}
 		}
 		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	}})
 	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x", "d@x", "e@x")})
 	s.deliver(name, "[127.0.0.1]")
 	assert.Equal(t, s.Tags(name), "+++++")
@@ -337,13 +306,7 @@ func TestTooManyRecipientsGoInSeveralTransactions(t *testing.T) {
 
 // A server that never takes a second recipient ends the rounds all the same.
 func TestTooManyRecipientsForAServerThatTakesNone(t *testing.T) {
-	sink := (&Sink{Answer: func(command string) string {
-		if strings.HasPrefix(command, "RCPT") {
-			return "452 4.5.3 too many recipients"
-		}
-		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	_, s := newPair(t, &Sink{Answer: On("RCPT", "452 4.5.3 too many recipients")})
 	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "a@x", "b@x")})
 	assert.Equal(t, words(s.deliver(name, "[127.0.0.1]")), "deferred 452 4.5.3 too many recipients; deferred 452 4.5.3 too many recipients")
 }
@@ -351,8 +314,7 @@ func TestTooManyRecipientsForAServerThatTakesNone(t *testing.T) {
 // Recipients with other headers, or other notification requests, are other
 // transactions; all on one connection.
 func TestOneTransactionPerGroup(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{})
 	list := rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x")
 	list[1].Ret, list[2].EnvID = "FULL", "other"
 	s.deliver(s.Queue(Message{Rcpts: list}), "[127.0.0.1]")
@@ -363,8 +325,7 @@ func TestOneTransactionPerGroup(t *testing.T) {
 
 // A delivery that has ended leaves nothing behind when the agent stops.
 func TestCloseTakesLeave(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{})
 	s.one("smtp", "[127.0.0.1]")
 	s.relay.Close()
 	sink.WaitQuits(1)

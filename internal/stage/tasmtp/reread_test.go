@@ -16,12 +16,7 @@ import (
 // Z14: the rules are read again when they change; a file that cannot be used is
 // refused, once, and the rules before it stay.
 func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
-	sink := (&Sink{Answer: func(command string) string {
-		if strings.HasPrefix(command, "RCPT") {
-			return "550 5.7.1 no"
-		}
-		return ""
-	}}).Start(t, "", "")
+	sink := (&Sink{Answer: On("RCPT", "550 5.7.1 no")}).Start(t, "", "")
 	path := filepath.Join(t.TempDir(), "replies")
 	var log strings.Builder
 	s := newStation(t, sink.Port(), "", func(c *Config) {

@@ -15,7 +15,6 @@ import (
 	"github.com/miekg/dns"
 
 	"zmailer/internal/run/assert"
-	"zmailer/internal/run/config"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
@@ -80,11 +79,7 @@ worse.test.     300 IN A     127.0.0.1
 					t.Errorf("got %s %s, want %s %s", a.Word, a.Text, c.word, c.text)
 				}
 			}
-			got := workspec.ParseNotary(answers[0].Notary).Status
-			if c.word == taproto.Error2 {
-				got = s.Spec(file).Diagnostics[0].Notary.Status
-			}
-			assert.Equal(t, got, c.code)
+			assert.Equal(t, s.status(file, answers[0]), c.code)
 		})
 	}
 	assert.Equal(t, sink.Connects(), 0, "connections were made")
@@ -127,11 +122,9 @@ good.test.   300 IN A  127.0.0.1
 	for _, greeting := range []string{"554 5.7.1 go away", "421 4.3.2 busy", "450 4.3.2 later", "HANGUP", "what?"} {
 		t.Run(greeting, func(t *testing.T) {
 			good := new(Sink).Start(t, "", "")
-			refusing := (&Sink{Answer: func(string) string { return greeting }}).Start(t, "tcp", fmt.Sprint("127.0.0.2:", good.Port()))
+			refusing := (&Sink{Answer: On("", greeting)}).Start(t, "tcp", fmt.Sprint("127.0.0.2:", good.Port()))
 			s := newStation(t, good.Port(), server.Addr)
-			if a := s.one("smtp", "alias.test"); a.Word != taproto.OK3 {
-				t.Errorf("got %+v", a)
-			}
+			s.want(taproto.OK3, "smtp", "alias.test")
 			if refusing.Connects() != 1 || good.Connects() != 1 {
 				t.Errorf("connections: %d to the better, %d to the worse", refusing.Connects(), good.Connects())
 			}
@@ -197,16 +190,8 @@ func TestWhatConcernsOneMessageDoesNotHoldTheThread(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			sink := (&Sink{Answer: func(command string) string {
-				if strings.HasPrefix(command, c.command) {
-					return c.answer
-				}
-				return ""
-			}}).Start(t, "", "")
-			s := newStation(t, sink.Port(), "")
-			if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.Deferred {
-				t.Errorf("got %s %s, want deferred", a.Word, a.Text)
-			}
+			_, s := newPair(t, &Sink{Answer: On(c.command, c.answer)})
+			s.want(taproto.Deferred, "smtp", "[127.0.0.1]")
 		})
 	}
 }
@@ -214,12 +199,7 @@ func TestWhatConcernsOneMessageDoesNotHoldTheThread(t *testing.T) {
 // A connection that is lost after the final dot: the message may have arrived, and
 // that is said.
 func TestLostAfterTheDotIsInDoubt(t *testing.T) {
-	sink := (&Sink{Answer: func(command string) string {
-		if command == "." {
-			return "HANGUP"
-		}
-		return ""
-	}}).Start(t, "", "")
+	sink := (&Sink{Answer: On(".", "HANGUP")}).Start(t, "", "")
 	var log strings.Builder
 	s := newStation(t, sink.Port(), "", func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	a := s.one("smtp", "[127.0.0.1]")
@@ -232,8 +212,7 @@ func TestLostAfterTheDotIsInDoubt(t *testing.T) {
 // A destination that is down is looked at once per message, not once per transaction.
 func TestDeadHostIsTriedOncePerMessage(t *testing.T) {
 	var tries atomic.Int32
-	sink := (&Sink{Answer: func(string) string { tries.Add(1); return "554 no" }}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{Answer: func(string) string { tries.Add(1); return "554 no" }})
 	list := rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x")
 	list[1].Ret, list[2].EnvID = "FULL", "other"
 	if answers := s.deliver(s.Queue(Message{Rcpts: list}), "[127.0.0.1]"); len(answers) != 3 {
@@ -249,7 +228,7 @@ func TestSearchHasADeadline(t *testing.T) {
 		fmt.Fprintf(&zone, "there.test. 300 IN MX %d mx%d.test.\nmx%d.test. 300 IN A 127.0.0.1\n", i, i, i)
 	}
 	server := mxtest.Start(t, zone.String())
-	sink := (&Sink{Answer: func(string) string { return "SILENCE" }}).Start(t, "", "")
+	sink := (&Sink{Answer: On("", "SILENCE")}).Start(t, "", "")
 	s := newStation(t, sink.Port(), server.Addr, func(c *Config) {
 		c.Search = 100 * time.Millisecond
 		c.Timeouts.Greeting = 60 * time.Millisecond
@@ -386,16 +365,6 @@ func TestRemoteIsNamedAsInReports(t *testing.T) {
 	}
 }
 
-// conf reads a zmailer.conf.
-func conf(t *testing.T, text string) *config.Config {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "zmailer.conf")
-	assert.Must(t, os.WriteFile(path, []byte(text), 0o644))
-	c, err := config.Load(path)
-	assert.Must(t, err)
-	return c
-}
-
 // Net3: what reaches a listener of ours, whatever its address looks like.
 func TestNet3OwnAddresses(t *testing.T) {
 	cases := map[string]struct {
@@ -418,7 +387,7 @@ func TestNet3OwnAddresses(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := selfAddrs{listeners: ownListeners(conf(t, "SMTPLISTEN="+c.listen+"\n"+c.settings)), now: time.Now, interfaces: func() ([]net.Addr, error) {
+			o := selfAddrs{listeners: ownListeners(settings(t, map[string]string{"zmailer.conf": "SMTPLISTEN=" + c.listen + "\n" + c.settings})), now: time.Now, interfaces: func() ([]net.Addr, error) {
 				_, a, _ := net.ParseCIDR("192.0.2.1/24")
 				_, b, _ := net.ParseCIDR("2001:db8::1/64")
 				a.IP, b.IP = net.ParseIP("192.0.2.1"), net.ParseIP("2001:db8::1")
@@ -451,7 +420,7 @@ good.mx.test. 300 IN A  127.0.0.1
 	sink := new(Sink).Start(t, "", "")
 	_, port, _ := net.SplitHostPort(sink.Addr())
 	text := fmt.Sprintf("SMTPPORT=%s\nSMTPLISTEN=127.0.0.7:%s\nHOSTNAME=here.test\nRESOLVER=%s\n", port, port, server.Addr)
-	cfg, err := ConfigFrom(conf(t, text))
+	cfg, err := ConfigFrom(settings(t, map[string]string{"zmailer.conf": text}))
 	assert.Must(t, err)
 	s := newStation(t, sink.Port(), server.Addr, func(c *Config) { c.Listeners = cfg.Listeners })
 	for _, host := range []string{"zero.test", "loop.test", "bare.test", "behind.test"} {
@@ -461,11 +430,7 @@ good.mx.test. 300 IN A  127.0.0.1
 		}
 	}
 	assert.Equal(t, sink.Connects(), 0, "connections")
-	if a := s.one("smtp", "better.test"); a.Word != taproto.OK3 {
-		t.Errorf("better.test: got %+v", a)
-	}
+	s.want(taproto.OK3, "smtp", "better.test")
 	// The postmaster's own routes are as they are.
-	if a := s.one("smtp", "[127.0.0.1]"); a.Word != taproto.OK3 {
-		t.Errorf("by address: got %+v", a)
-	}
+	s.want(taproto.OK3, "smtp", "[127.0.0.1]")
 }

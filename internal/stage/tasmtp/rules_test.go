@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"zmailer/internal/run/assert"
-	"zmailer/internal/run/config"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
-	"zmailer/internal/workspec"
 )
 
 // setRules writes the file replies of a spool.
@@ -42,12 +40,7 @@ func TestRulesOnReplies(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			sink := (&Sink{Answer: func(command string) string {
-				if strings.HasPrefix(command, c.at) {
-					return c.reply
-				}
-				return ""
-			}}).Start(t, "", "")
+			sink := (&Sink{Answer: On(c.at, c.reply)}).Start(t, "", "")
 			spool := NewSpool(t)
 			setRules(t, spool, "# one line of comment\n"+c.rule+"\n")
 			p := startIn(t, spool, conf(spool, sink))
@@ -74,12 +67,7 @@ func TestRulesSeeTheReplyOfARecipientThatIsTriedApart(t *testing.T) {
 			"421 4.7.0 not this one; the next attempt has a transaction for this recipient alone; the next attempt comes from another source"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sink := (&Sink{Answer: func(command string) string {
-				if strings.HasPrefix(command, "RCPT To:<b@") {
-					return "421 4.7.0 not this one"
-				}
-				return ""
-			}}).Start(t, "", "")
+			sink := (&Sink{Answer: On("RCPT To:<b@", "421 4.7.0 not this one")}).Start(t, "", "")
 			spool := NewSpool(t)
 			setRules(t, spool, c.rule+"\n")
 			p := startIn(t, spool, conf(spool, sink))
@@ -97,12 +85,7 @@ func TestRulesSeeTheReplyOfARecipientThatIsTriedApart(t *testing.T) {
 // Z14, Z16: after a rule "source" the message goes on to the next source of its zone
 // and stays there.
 func TestTheNextSourceServesTheRetry(t *testing.T) {
-	sink := (&Sink{Answer: func(command string) string {
-		if strings.HasPrefix(command, "RCPT") {
-			return "450 4.7.1 poor reputation"
-		}
-		return ""
-	}}).Start(t, "", "")
+	sink := (&Sink{Answer: On("RCPT", "450 4.7.1 poor reputation")}).Start(t, "", "")
 	spool := NewSpool(t)
 	setRules(t, spool, "smtp/* source /reputation/\n")
 	p := startIn(t, spool, conf(spool, sink), "SOURCES=127.0.0.2,127.0.0.3")
@@ -116,42 +99,9 @@ func TestTheNextSourceServesTheRetry(t *testing.T) {
 		}
 		_, ends, _ := strings.Cut(a[0].Notary, "|")
 		peers = append(peers, strings.Split(ends, "|")[1])
-		// What the scheduler writes of a deferral.
-		line := workspec.AppendEvent(nil, &workspec.Event{Time: time.Now(), Recipient: a[0].Offset, Event: workspec.EventDeferred, Text: a[0].Text})
-		f, err := os.OpenFile(filepath.Join(spool.Dir, "transport", name), os.O_WRONLY|os.O_APPEND, 0)
-		assert.Must(t, err)
-		if _, err := f.Write(line); err != nil {
-			t.Fatal(err)
-		}
-		assert.Must(t, f.Close())
+		spool.Defer(t, name, &a[0])
 	}
 	if peers[0] == peers[1] || peers[1] == peers[2] || peers[0] != peers[2] {
 		t.Errorf("it came from %v", peers)
-	}
-}
-
-func TestReplyCanBeTried(t *testing.T) {
-	spool := NewSpool(t)
-	setRules(t, spool, "\nsmtp/*.com slow 5m /greylist/i\n")
-	cases := map[string]struct {
-		args []string
-		code int
-		want string
-	}{
-		"match":    {[]string{"--test-reply", "smtp/example.com", "450 4.7.1 Greylisted"}, 0, "/replies:2: smtp/*.com slow 5m /greylist/i\nslow: the recipient waits, and nothing is sent to the host for 5m0s\n"},
-		"none":     {[]string{"--test-reply", "smtp/example.org", "550 5.1.1 Greylisted"}, 0, "no rule matches: the recipient fails, by its code\n"},
-		"no reply": {[]string{"--test-reply", "smtp/example.org", "hello"}, config.ExitConfig, "want channel/host and a reply"},
-	}
-	for name, c := range cases {
-		cmd := command(t, spool, "HOSTNAME=here.test\n", c.args...)
-		out, _ := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != c.code || !strings.HasSuffix(string(out), c.want) && !(c.code != 0 && strings.Contains(string(out), c.want)) {
-			t.Errorf("%s: got %d, %q, want %q", name, cmd.ProcessState.ExitCode(), out, c.want)
-		}
-	}
-	setRules(t, spool, "smtp/* slow 5m /(/\n")
-	cmd := command(t, spool, "HOSTNAME=here.test\n", "--test-reply", "smtp/h", "450 x")
-	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != config.ExitConfig || !strings.Contains(string(out), "replies:1:16: ") {
-		t.Errorf("a bad file: got %d, %s", cmd.ProcessState.ExitCode(), out)
 	}
 }

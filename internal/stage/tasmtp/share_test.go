@@ -90,39 +90,10 @@ func TestConnectionsToAHostAreBounded(t *testing.T) {
 	}
 }
 
-// await waits until something is so.
-func await(t *testing.T, so func() bool) {
-	late := time.After(Patience)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !so() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Error("waited too long")
-			return
-		}
-	}
-}
-
 // A server that ends each connection with 421 after a few messages: the others go on
 // another at once, none twice, none put off.
 func TestServerThatLimitsMessagesOfAConnection(t *testing.T) {
-	var mu sync.Mutex
-	n := 0
-	sink := (&Sink{Answer: func(command string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		if command == "GREETING" {
-			n = 0
-		}
-		if strings.HasPrefix(command, "MAIL") {
-			if n++; n > 6 {
-				return "421 4.7.0 enough for one connection"
-			}
-		}
-		return ""
-	}}).Start(t, "", "")
+	sink := (&Sink{Answer: After(6, "MAIL", "421 4.7.0 enough for one connection", true)}).Start(t, "", "")
 	s := newStation(t, farFrom(t, sink.Addr(), 10*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 8, 1 })
 	for range 5 {
 		before := len(sink.Messages())
@@ -137,8 +108,7 @@ func TestServerThatLimitsMessagesOfAConnection(t *testing.T) {
 
 // A22: a connection is given up after five minutes or a thousand messages.
 func TestConnectionIsNotUsedForEver(t *testing.T) {
-	sink := new(Sink).Start(t, "", "")
-	s := newStation(t, sink.Port(), "")
+	sink, s := newPair(t, &Sink{})
 	now := time.Now()
 	s.relay.pool.now = func() time.Time { return now }
 	s.one("smtp", "[127.0.0.1]")
@@ -153,49 +123,4 @@ func TestConnectionIsNotUsedForEver(t *testing.T) {
 	s.one("smtp", "[127.0.0.1]")
 	s.one("smtp", "[127.0.0.1]")
 	assert.Equal(t, sink.Connects(), 3, "after its uses: connections")
-}
-
-// A list with a sender of its own for each recipient is a transaction for each, all of them
-// on one connection.
-func TestTransactionsOfAMessageUseOneConnection(t *testing.T) {
-	const recipients = 60
-	var mu sync.Mutex
-	mails := 0
-	sink := (&Sink{Answer: func(command string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case strings.HasPrefix(command, "MAIL"):
-			mails++
-		case strings.HasPrefix(command, "RCPT To:<to7@"):
-			return "550 5.1.1 no such user"
-		}
-		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, farFrom(t, sink.Addr(), 20*time.Millisecond), "", func(c *Config) { c.Slots = 1 })
-	var to []string
-	for i := range recipients {
-		to = append(to, fmt.Sprintf("to%d@there.test", i))
-	}
-	name := s.Queue(Message{Sender: "list@here.test", VERP: "list-?@here.test", Rcpts: rcpts("smtp", "[127.0.0.1]", to...)})
-	begin := time.Now()
-	answers := s.deliver(name, "[127.0.0.1]")
-	t.Logf("%d transactions in %v", recipients, time.Since(begin))
-	for i, a := range answers {
-		if want := taproto.OK3; i != 7 && a.Word != want || i == 7 && a.Word != taproto.Error2 {
-			t.Errorf("recipient %d: got %+v", i, a)
-		}
-	}
-	counts := rcptCounts(sink.Messages())
-	for i := range recipients {
-		want := 1
-		if i == 7 {
-			want = 0
-		}
-		assert.Equal(t, counts[fmt.Sprintf("RCPT To:<to%d@there.test>", i)], want, "recipient %d: messages", i)
-	}
-	assert.Equal(t, sink.Connects(), 1, "connections")
-	mu.Lock()
-	defer mu.Unlock()
-	assert.Equal(t, mails, recipients, "transactions")
 }

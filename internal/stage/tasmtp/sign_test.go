@@ -128,8 +128,7 @@ func TestOwnMailIsSigned(t *testing.T) {
 // What goes to a local store is not signed.
 func TestLocalStoreGetsNoSignature(t *testing.T) {
 	keys := newSigner(t)
-	sink := (&Sink{LMTP: true, Extensions: []string{"8BITMIME"}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "", keys.use)
+	sink, s := newPair(t, &Sink{LMTP: true, Extensions: []string{"8BITMIME"}}, keys.use)
 	if a := s.send("lmtp", "", "From: a@example.org\n", "\nx\n"); a.Word != taproto.OK3 && a.Word != taproto.OK {
 		t.Fatalf("got %+v", a)
 	}

@@ -36,13 +36,8 @@ func TestDel9SlowReaderIsCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var servers sync.WaitGroup
 				s := stationOn(t, spool, func(cfg *Config) { cfg.MinRate, cfg.MaxTime = c.rate, c.most })
-				s.relay.dialWith = func(*net.Dialer, context.Context, string, string) (net.Conn, error) {
-					client, server := Pipe()
-					servers.Go(func() { takesSlowly(server, 0, c.every) })
-					return client, nil
-				}
+				servers := s.serve(inMemory{every: c.every})
 				body := "\n" + strings.Repeat("a line of a large message that is 50 bytes in all\n", 6<<20/50)
 				name := s.Queue(Message{Stored: body, Rcpts: rcpts("smtp", "[127.0.0.1]", "to@there.test")})
 				begin := time.Now()
@@ -65,13 +60,8 @@ func TestDel9SlowReaderIsCutOff(t *testing.T) {
 func TestDel9SlowAnswersAreCutOff(t *testing.T) {
 	spool := NewSpool(t)
 	synctest.Test(t, func(t *testing.T) {
-		var servers sync.WaitGroup
 		s := stationOn(t, spool, func(cfg *Config) { cfg.MaxTime = 2 * time.Hour })
-		s.relay.dialWith = func(*net.Dialer, context.Context, string, string) (net.Conn, error) {
-			client, server := Pipe()
-			servers.Go(func() { takesSlowly(server, 4*time.Minute, 0) })
-			return client, nil
-		}
+		servers := s.serve(inMemory{answer: 4 * time.Minute})
 		var to []string
 		for i := range maxRcpts {
 			to = append(to, fmt.Sprintf("to%d@there.test", i))
@@ -91,13 +81,28 @@ func TestDel9SlowAnswersAreCutOff(t *testing.T) {
 	})
 }
 
-// takesSlowly is a server that takes a time over each answer, and reads 64 kB in each span
-// of time.
-func takesSlowly(nc *PipeEnd, answer, every time.Duration) {
+// inMemory is a server that takes a time over each answer and over each 64 kB of content.
+type inMemory struct {
+	answer, every time.Duration
+	forgets       bool // it offers PIPELINING and drops what came with a command
+}
+
+// serve has each connection of a station be one to such a server; the result waits for them.
+func (s *station) serve(in inMemory) *sync.WaitGroup {
+	var servers sync.WaitGroup
+	s.relay.dialWith = func(*net.Dialer, context.Context, string, string) (net.Conn, error) {
+		client, server := Pipe()
+		servers.Go(func() { in.talk(server) })
+		return client, nil
+	}
+	return &servers
+}
+
+func (in inMemory) talk(nc *PipeEnd) {
 	defer nc.Close()
 	r := bufio.NewReader(nc)
 	say := func(text string) {
-		<-time.After(answer)
+		<-time.After(in.answer)
 		_, _ = io.WriteString(nc, text+"\r\n")
 	}
 	say("220 hop.test")
@@ -106,12 +111,18 @@ func takesSlowly(nc *PipeEnd, answer, every time.Duration) {
 		if err != nil {
 			return
 		}
-		switch verb, _, _ := strings.Cut(strings.TrimSpace(line), " "); verb {
-		case "DATA":
+		verb, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if in.forgets {
+			_, _ = r.Discard(r.Buffered())
+		}
+		switch {
+		case verb == "EHLO" && in.forgets:
+			say("250-hop.test\r\n250 PIPELINING")
+		case verb == "DATA":
 			say("354 go")
 			block, last := make([]byte, 64<<10), ""
 			for !strings.HasSuffix(last, "\r\n.\r\n") {
-				<-time.After(every)
+				<-time.After(in.every)
 				for got := 0; got < len(block) && !strings.HasSuffix(last, "\r\n.\r\n"); {
 					n, err := r.Read(block[got:])
 					if err != nil {

@@ -232,9 +232,7 @@ func TestKeptPolicyIsToldAndNotWritten(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(dir, "sts")); err != nil || len(left) > 0 {
 		t.Errorf("it has left %v, %v", left, err)
 	}
-	if got := s.one("smtp", "there.test"); got.Word != taproto.OK3 {
-		t.Fatalf("got %+v", got)
-	}
+	s.want(taproto.OK3, "smtp", "there.test")
 	names.SetZone(t, tlsZone)
 	h.set("")
 	assert.Contains(t, tell(), told, "kept")
@@ -247,9 +245,7 @@ func TestCachedPolicyIsNotDowngraded(t *testing.T) {
 	sink := (&Sink{TLS: serverTLS(ca.Issue("mx.there.test"))}).Start(t, "", "")
 	h := servePolicy(t, ca, stsText("enforce", "mx.there.test"))
 	s, names, dir := stsStation(t, ca, sink, h, stsZone, "* sts")
-	if got := s.one("smtp", "there.test"); got.Word != taproto.OK3 {
-		t.Fatalf("got %+v", got)
-	}
+	s.want(taproto.OK3, "smtp", "there.test")
 	text, err := os.ReadFile(filepath.Join(dir, "sts", "there.test"))
 	if err != nil || !strings.HasPrefix(string(text), "id: 1\nfetched: 20") || !strings.Contains(string(text), "\nmode: enforce\nmx: mx.there.test\n") {
 		t.Errorf("got %v, %s", err, text)

@@ -1,17 +1,12 @@
 package tasmtp
 
 import (
-	"bytes"
-	"context"
-	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"zmailer/internal/run/assert"
-	"zmailer/internal/stage/tasmtp/mx/mxtest"
+	"zmailer/internal/run/logtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/test/peer"
@@ -23,9 +18,7 @@ func TestTLSSessionIsResumed(t *testing.T) {
 	sink := (&Sink{TLS: serverTLS(ca.Issue("mx.there.test"))}).Start(t, "", "")
 	s, _ := tlsStation(t, sink, tlsZone, "there.test verify match=host", func(c *Config) { c.Security.Roots, c.Idle = ca.Pool(), 0 })
 	for range 2 {
-		if got := s.one("smtp", "there.test"); got.Word != taproto.OK3 {
-			t.Fatalf("got %+v", got)
-		}
+		s.want(taproto.OK3, "smtp", "there.test")
 	}
 	m := sink.Messages()
 	if sink.Connects() != 2 || m[0].TLS.DidResume || !m[1].TLS.DidResume {
@@ -39,11 +32,9 @@ func TestResumedSessionIsVerified(t *testing.T) {
 	ca := peer.NewCA(t, "unknown")
 	sink := (&Sink{TLS: serverTLS(ca.Issue("mx.there.test"))}).Start(t, "", "")
 	s, _ := tlsStation(t, sink, tlsZone, "there.test encrypt")
-	if got := s.one("smtp", "there.test"); got.Word != taproto.OK3 {
-		t.Fatalf("got %+v", got)
-	}
+	s.want(taproto.OK3, "smtp", "there.test")
 	writeSecret(t, s.relay.security.policies.Path(), "there.test verify match=host\n")
-	await(t, func() bool {
+	logtest.Eventually(t, "the file is read again", func() bool {
 		got := s.one("smtp", "there.test")
 		return got.Word == taproto.DeferAll && strings.Contains(got.Text, "unknown authority")
 	})
@@ -81,33 +72,6 @@ func TestPolicyOfAClause(t *testing.T) {
 	var c Config
 	if err := c.Zone(func(string) string { return "nonsense" }); err == nil {
 		t.Error("a clause's policy that is none passes")
-	}
-}
-
-func TestPolicyCanBeTried(t *testing.T) {
-	names := mxtest.Start(t, tlsZone+`
-_25._tcp.mx.there.test. 300 IN TLSA 3 1 1 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
-plain.test. 300 IN A 127.0.0.1
-`)
-	names.Sign("there.test")
-	dir := t.TempDir()
-	for name, text := range map[string]string{"tls": "* sts\nplain.test verify\nnone.test none\n", "credentials": "plain.test u hush\n"} {
-		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
-	cfg := Config{Hostname: "here.test", Resolver: names.Addr, Security: Security{Policies: filepath.Join(dir, "tls"), Credentials: filepath.Join(dir, "credentials")}}
-	cases := map[string]string{
-		"there.test":       fmt.Sprintf("policy: sts (%s/tls:1)\nmx.there.test: TLS, verified; else mail waits\n\tsts, %s/tls:1; 1 TLSA records of mx.there.test\n", dir, dir),
-		"smtpx/plain.test": fmt.Sprintf("policy: verify (%s/tls:2)\nlogin: u (%s/credentials:1)\nplain.test: TLS, verified; else mail waits\n\tverify, %s/tls:2\n", dir, dir, dir),
-		"smtpx/none.test":  fmt.Sprintf("policy: none (%s/tls:3)\nnone.test: not used: 5.1.2 look up address of none.test: no such domain\n", dir),
-		"none.test":        fmt.Sprintf("policy: none (%s/tls:3)\nnone.test: not used: 5.1.2 look up MX of none.test: no such domain\n", dir),
-		"lmtp/unix:/x":     "a socket of this machine: no TLS\n",
-	}
-	for where, want := range cases {
-		var out bytes.Buffer
-		if err := TestTLS(context.Background(), cfg, where, &out); err != nil {
-			t.Errorf("%s: %v", where, err)
-		}
-		assert.Equal(t, out.String(), want, where)
 	}
 }
 

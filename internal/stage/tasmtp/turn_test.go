@@ -93,13 +93,7 @@ func (p panics) Handle(_ context.Context, r slog.Record) error {
 
 // A panic in the middle of a job leaves the pool whole: the connection is given back.
 func TestPanicInAJobGivesTheConnectionBack(t *testing.T) {
-	sink := (&Sink{Answer: func(command string) string {
-		if command == "." {
-			return "HANGUP"
-		}
-		return ""
-	}}).Start(t, "", "")
-	s := newStation(t, sink.Port(), "", func(c *Config) { c.Log = slog.New(panics{slog.DiscardHandler, "in-doubt"}) })
+	_, s := newPair(t, &Sink{Answer: On(".", "HANGUP")}, func(c *Config) { c.Log = slog.New(panics{slog.DiscardHandler, "in-doubt"}) })
 	s.one("smtp", "[127.0.0.1]")
 	assert.Equal(t, len(s.relay.pool.links), 0, "connections")
 }

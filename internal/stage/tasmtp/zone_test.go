@@ -46,12 +46,7 @@ func TestZonesHaveTheirOwnSourcesAndNames(t *testing.T) {
 // Z16: a message comes from the same source at every attempt, by whatever process;
 // messages are spread over the sources; a kept connection serves its source only.
 func TestAMessageKeepsItsSource(t *testing.T) {
-	sink := (&Sink{Answer: func(command string) string {
-		if command == "." {
-			return "451 4.3.0 once more"
-		}
-		return ""
-	}}).Start(t, "", "")
+	sink := (&Sink{Answer: On(".", "451 4.3.0 once more")}).Start(t, "", "")
 	spool := NewSpool(t)
 	const messages = 24
 	var names []string

@@ -48,6 +48,35 @@ type Sink struct {
 	changed  chan struct{}
 }
 
+// On is an Answer to the commands that begin with a text; others take the usual one.
+func On(command, answer string) func(string) string {
+	return func(got string) string {
+		if strings.HasPrefix(got, command) {
+			return answer
+		}
+		return ""
+	}
+}
+
+// After is On from the n-th such command on; each connection counts anew if anew is set.
+func After(n int, command, answer string, anew bool) func(string) string {
+	var mu sync.Mutex
+	seen := 0
+	return func(got string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if anew && got == "GREETING" {
+			seen = 0
+		}
+		if strings.HasPrefix(got, command) {
+			if seen++; seen > n {
+				return answer
+			}
+		}
+		return ""
+	}
+}
+
 // Taken is one transaction that came to its final dot.
 type Taken struct {
 	Mail  string               // the MAIL line

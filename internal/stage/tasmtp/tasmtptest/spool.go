@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
+	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
 
@@ -107,6 +109,16 @@ func (s *Spool) Write(path string, b []byte) {
 	path = filepath.Join(s.Dir, path)
 	assert.Must(s.t, os.MkdirAll(filepath.Dir(path), 0o755))
 	assert.Must(s.t, os.WriteFile(path, b, 0o644))
+}
+
+// Defer appends the event that the scheduler writes after a deferral.
+func (s *Spool) Defer(t testing.TB, name string, a *taproto.Answer) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(s.Dir, "transport", name), os.O_WRONLY|os.O_APPEND, 0)
+	assert.Must(t, err)
+	defer f.Close()
+	_, err = f.Write(workspec.AppendEvent(nil, &workspec.Event{Time: time.Now(), Recipient: a.Offset, Event: workspec.EventDeferred, Text: a.Text}))
+	assert.Must(t, err)
 }
 
 // Spec reads a specification.

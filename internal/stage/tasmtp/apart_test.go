@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/assert"
+	. "zmailer/internal/stage/agent/agenttest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 )

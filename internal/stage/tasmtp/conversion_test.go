@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/assert"
-	. "zmailer/internal/stage/tasmtp/tasmtptest"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/wire/taproto"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/agent"
-	. "zmailer/internal/stage/tasmtp/tasmtptest"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/wire/taproto"
 )
 

@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"

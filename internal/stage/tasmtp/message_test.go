@@ -10,6 +10,7 @@ import (
 	"testing/iotest"
 
 	"zmailer/internal/run/assert"
+	. "zmailer/internal/stage/agent/agenttest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 )

@@ -15,6 +15,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
+	. "zmailer/internal/stage/agent/agenttest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"

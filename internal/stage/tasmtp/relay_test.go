@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/agent"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/smtpclient"

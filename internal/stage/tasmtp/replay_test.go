@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/assert"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"

@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"zmailer/internal/run/assert"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"

@@ -18,6 +18,7 @@ import (
 	"github.com/emersion/go-msgauth/dkim"
 
 	"zmailer/internal/run/assert"
+	. "zmailer/internal/stage/agent/agenttest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"

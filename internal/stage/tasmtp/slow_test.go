@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "zmailer/internal/stage/agent/agenttest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
 )

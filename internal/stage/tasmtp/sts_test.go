@@ -19,6 +19,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/run/assert"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/stage/tasmtp/tlsrpt"

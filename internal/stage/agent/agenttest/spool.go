@@ -1,4 +1,6 @@
-package tasmtptest
+// Package agenttest has what tests of transport agents share: a postoffice with queued messages,
+// and the scheduler's end of an agent that runs as a process.
+package agenttest
 
 import (
 	"bytes"

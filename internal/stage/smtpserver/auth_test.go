@@ -2,9 +2,6 @@ package smtpserver
 
 import (
 	"encoding/base64"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +10,7 @@ import (
 	"github.com/xdg-go/scram"
 
 	"zmailer/internal/lookup/passwd"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 )
 
@@ -24,9 +22,7 @@ func accounts(t *testing.T) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "users")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, text, 0o600)
 	return path
 }
 
@@ -45,29 +41,38 @@ func submission(t *testing.T, change func(*Config)) *running {
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
-// RFC 6409 §4.3.
+// RFC 6409 section 4.3. A greeting does not change the user (RFC 4954 section 4).
 func TestSubmissionWantsAuthentication(t *testing.T) {
 	r := submission(t, nil)
 	p := r.dial()
-	if got := p.say("EHLO c", "250"); !strings.Contains(got, "AUTH SCRAM-SHA-256 PLAIN LOGIN\r\n") {
-		t.Errorf("%q does not offer AUTH", got)
-	}
+	offers(t, p.say("EHLO c", "250"), "AUTH SCRAM-SHA-256 PLAIN LOGIN\r\n", true)
 	p.say("MAIL FROM:<a@example.net>", "530 5.7.0")
 	p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235 2.7.0")
 	p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "503 5.5.1")
-	p.say("MAIL FROM:<a@example.net>", "250")
-	p.say("RCPT TO:<b@example.com>", "250")
-	p.say("DATA", "354")
-	p.say("Subject: x\r\n\r\nhi\r\n.", "250")
-	if got := r.only(); !strings.Contains(got, "with ESMTPA\n") {
-		t.Errorf("no A in the protocol of the envelope: %q", got)
-	}
-	// A greeting does not change the user (RFC 4954 §4).
+	p.mail("a@example.net", "b@example.com", plain, "250")
+	r.only("with ESMTPA")
 	p.say("EHLO c", "250")
-	p.say("MAIL FROM:<a@example.net>", "250")
-	p.say("RSET", "250")
-	if !strings.Contains(r.log.String(), "msg=authenticated") || strings.Contains(r.log.String(), "secret") {
-		t.Error("wrong log")
+	p.from("a@example.net")
+	r.log.Expect(t, 1, "msg=authenticated")
+	r.log.Expect(t, 0, "secret")
+	// Without AUTH no one can send.
+	r = submission(t, func(c *Config) { c.Users.Source = "" })
+	p = r.dial()
+	offers(t, p.say("EHLO c", "250"), "AUTH", false)
+	p.say("MAIL FROM:<a@b>", "530 5.7.0")
+	r.log.Expect(t, 1, "msg=no-users")
+	// On port 25 no one authenticates.
+	users := accounts(t)
+	p = start(t, func(c *Config) { c.Users.Source = "file:" + users }).dial()
+	offers(t, p.say("EHLO c", "250"), "AUTH", false)
+	p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "502 5.5.1")
+}
+
+// offers checks whether a reply to EHLO has a word.
+func offers(t *testing.T, reply, word string, want bool) {
+	t.Helper()
+	if got := strings.Contains(reply, word); got != want {
+		t.Errorf("%s is offered: %v, in %q", word, got, reply)
 	}
 }
 
@@ -76,7 +81,7 @@ func TestMechanismsOfAuth(t *testing.T) {
 	for name, steps := range map[string][]string{ // line, reply, line, reply, ...
 		"PLAIN":                    {"AUTH PLAIN " + b64("\x00jane\x00secret"), "235 2.7.0"},
 		"PLAIN for oneself":        {"AUTH plain " + b64("jane\x00jane\x00secret"), "235"},
-		"PLAIN asked":              {"AUTH PLAIN", "334 \r\n", b64("\x00jane\x00secret"), "235"},
+		"PLAIN asked":              {"AUTH PLAIN", "334 ", b64("\x00jane\x00secret"), "235"},
 		"PLAIN for another":        {"AUTH PLAIN " + b64("joe\x00jane\x00secret"), "535 5.7.8"},
 		"PLAIN, wrong":             {"AUTH PLAIN " + b64("\x00jane\x00Secret"), "535 5.7.8"},
 		"PLAIN, unknown":           {"AUTH PLAIN " + b64("\x00joe\x00secret"), "535 5.7.8"},
@@ -103,8 +108,7 @@ func TestMechanismsOfAuth(t *testing.T) {
 		"after a failure":          {"AUTH PLAIN " + b64("\x00jane\x00x"), "535", "AUTH PLAIN " + b64("\x00jane\x00secret"), "235"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := r.dial()
-			p.say("EHLO c", "250")
+			p := r.greeted()
 			for i := 0; i < len(steps); i += 2 {
 				p.say(steps[i], steps[i+1])
 			}
@@ -128,8 +132,7 @@ func TestSCRAMProvesBothSides(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, talk := r.dial(), c.NewConversation()
-			p.say("EHLO c", "250")
+			p, talk := r.greeted(), c.NewConversation()
 			first, err := talk.Step("")
 			if err != nil {
 				t.Fatal(err)
@@ -163,36 +166,17 @@ func TestSCRAMProvesBothSides(t *testing.T) {
 	}
 }
 
-func TestAuthIsNotOfferedOnPort25(t *testing.T) {
-	path := accounts(t)
-	r := start(t, func(c *Config) { c.Users.Source = "file:" + path })
-	p := r.dial()
-	if got := p.say("EHLO c", "250"); strings.Contains(got, "AUTH") {
-		t.Errorf("%q offers AUTH", got)
-	}
-	p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "502 5.5.1")
-}
-
-func TestWrongPasswordsEndTheConnection(t *testing.T) {
-	r := submission(t, nil)
-	p := r.dial()
-	p.say("EHLO c", "250")
+// M46: wrong passwords of a connection, and of an address.
+func TestWrongPasswordsAreLimited(t *testing.T) {
+	p := submission(t, nil).greeted()
 	for range authFailures {
 		p.say("AUTH PLAIN "+b64("\x00jane\x00wrong"), "535 5.7.8")
 	}
-	p.expect("421 4.7.0")
-	p.end()
-}
-
-// M46: of passwords.
-func TestWrongPasswordsOfAnAddressAreLimited(t *testing.T) {
+	p.end("421 4.7.0")
 	r := submission(t, func(c *Config) { c.Limits.Failures = limits.Rate{Count: 2, Per: time.Hour} })
-	right := r.dial()
-	right.say("EHLO c", "250")
+	right := r.greeted()
 	for range 2 {
-		p := r.dial()
-		p.say("EHLO c", "250")
-		p.say("AUTH PLAIN "+b64("\x00jane\x00wrong"), "535")
+		r.greeted().say("AUTH PLAIN "+b64("\x00jane\x00wrong"), "535")
 	}
 	// The right password is not checked either: a client that guesses must not learn it.
 	right.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "421 4.7.0")
@@ -202,89 +186,29 @@ func TestWrongPasswordsOfAnAddressAreLimited(t *testing.T) {
 func TestTroubleOfTheBackendIsTemporary(t *testing.T) {
 	r := submission(t, func(c *Config) { c.Users.Source = "dovecot:" + filepath.Join(t.TempDir(), "none") })
 	p := r.dial()
-	if got := p.say("EHLO c", "250"); !strings.Contains(got, "AUTH PLAIN LOGIN\r\n") {
-		t.Errorf("%q does not offer AUTH", got)
-	}
+	offers(t, p.say("EHLO c", "250"), "AUTH PLAIN LOGIN\r\n", true)
 	for range authFailures + 1 {
 		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "454 4.7.0")
 	}
-	if got := strings.Count(r.log.String(), "msg=auth-trouble"); got > 2 {
+	if got := r.log.Count("msg=auth-trouble"); got > 2 {
 		t.Errorf("the trouble is logged %d times", got)
-	}
-}
-
-func TestSubmissionWithoutUsersTakesNothing(t *testing.T) {
-	r := submission(t, func(c *Config) { c.Users.Source = "" })
-	p := r.dial()
-	if got := p.say("EHLO c", "250"); strings.Contains(got, "AUTH") {
-		t.Errorf("%q offers AUTH", got)
-	}
-	p.say("MAIL FROM:<a@b>", "530 5.7.0")
-	if !strings.Contains(r.log.String(), "msg=no-users") {
-		t.Error("no log line")
 	}
 }
 
 func TestPasswordFileIsReadAgain(t *testing.T) {
 	var path string
 	r := submission(t, func(c *Config) { path = strings.TrimPrefix(c.Users.Source, "file:") })
-	p := r.dial()
-	p.say("EHLO c", "250")
-	p.say("AUTH PLAIN "+b64("\x00joe\x00new"), "535")
 	text, _, err := passwd.Change{User: "joe", Password: "new"}.Apply(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(path+".new", old, old); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "joe's password holds", func() bool {
-		p := r.dial()
+	writeFile(t, path, text, 0o600)
+	logtest.Eventually(t, "joe's password holds", func() bool {
+		p := r.greeted()
 		defer p.Close()
-		p.say("EHLO c", "250")
 		p.send("AUTH PLAIN " + b64("\x00joe\x00new") + "\r\n")
 		return strings.HasPrefix(p.reply(), "235")
 	})
-}
-
-// Other clients.
-func TestClientsAuthenticate(t *testing.T) {
-	for name, args := range map[string][]string{
-		"swaks PLAIN": {"swaks", "--auth", "PLAIN", "--auth-user", "jane", "--auth-password", "secret"},
-		"swaks LOGIN": {"swaks", "--auth", "LOGIN", "--auth-user", "jane", "--auth-password", "secret"},
-		"msmtp":       {"msmtp", "--auth=plain", "--user=jane", "--passwordeval=echo secret", "--tls=off", "--from=a@example.org", "--host=127.0.0.1", "b@example.com"},
-		"msmtp SCRAM": {"msmtp", "--auth=scram-sha-256", "--user=jane", "--passwordeval=echo secret", "--tls=off", "--from=a@example.org", "--host=127.0.0.1", "b@example.com"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			program, err := exec.LookPath(args[0])
-			if err != nil {
-				t.Skipf("skipped: %s is not installed", args[0])
-			}
-			r := submission(t, nil)
-			_, port, _ := strings.Cut(r.addr, ":")
-			args := args[1:]
-			if strings.HasPrefix(name, "swaks") {
-				args = append(args, "--server", "127.0.0.1", "--port", port, "--from", "a@example.org", "--to", "b@example.com", "--timeout", "20")
-			} else {
-				args = append([]string{"--file=/dev/null", "--port=" + port}, args...)
-			}
-			cmd := exec.Command(program, args...)
-			cmd.Stdin = strings.NewReader("Subject: x\n\nhi\n")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			if got := r.only(); !strings.Contains(got, "with ESMTPA\n") {
-				t.Errorf("got %q", got)
-			}
-		})
-	}
 }
 
 func FuzzDecodeResponse(f *testing.F) {
@@ -293,40 +217,26 @@ func FuzzDecodeResponse(f *testing.F) {
 	f.Add("!")
 	f.Fuzz(func(t *testing.T, text string) {
 		if b, ok := decodeResponse(text); ok && (b == nil || len(b) > len(text)) {
-			t.Errorf("%q: %s", text, fmt.Sprintf("%q", b))
+			t.Errorf("%q: %q", text, b)
 		}
 	})
 }
 
-// RFC 4954 §4: a password is not asked for in the clear, but on this machine.
+// RFC 4954 section 4: only clients on this machine send passwords in the clear, unless
+// AUTHPLAINTEXT allows more.
 func TestAuthIsNotOfferedInTheClear(t *testing.T) {
+	const password = "AUTH PLAIN AGphbmUAc2VjcmV0"
+	p := submission(t, func(c *Config) { c.XClientNets = loopback }).as("203.0.113.9", "")
+	offers(t, p.say("EHLO c", "250"), "AUTH", false)
+	p.say(password, "538 5.7.11")
+	p.say("MAIL FROM:<a@b>", "530 5.7.0")
+	p = submission(t, func(c *Config) { c.XClientNets, c.Users.Plaintext = loopback, true }).as("203.0.113.9", "")
+	offers(t, p.say("EHLO c", "250"), "AUTH", true)
+	p.say(password, "235")
 	users := accounts(t)
-	remote := func(p *peer) string {
-		p.say("EHLO proxy", "250")
-		p.say("XCLIENT ADDR=203.0.113.9", "220")
-		return p.say("EHLO c", "250")
-	}
-	t.Run("in the clear", func(t *testing.T) {
-		p := submission(t, func(c *Config) { c.XClientNets = loopback }).dial()
-		if got := remote(p); strings.Contains(got, "AUTH") {
-			t.Errorf("%q offers AUTH", got)
-		}
-		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "538 5.7.11")
-		p.say("MAIL FROM:<a@b>", "530 5.7.0")
-	})
-	t.Run("AUTHPLAINTEXT=yes", func(t *testing.T) {
-		p := submission(t, func(c *Config) { c.XClientNets, c.Users.Plaintext = loopback, true }).dial()
-		if got := remote(p); !strings.Contains(got, "AUTH") {
-			t.Errorf("%q does not offer AUTH", got)
-		}
-		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
-	})
-	t.Run("in TLS", func(t *testing.T) {
-		s := startSecured(t, func(c *Config) { c.XClientNets, c.Users.Source = loopback, "file:"+users })
-		p := s.implicit()
-		if got := remote(p); !strings.Contains(got, "AUTH") {
-			t.Errorf("%q does not offer AUTH", got)
-		}
-		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
-	})
+	p = startSecured(t, func(c *Config) { c.XClientNets, c.Users.Source = loopback, "file:"+users }).implicit()
+	p.say("EHLO proxy", "250")
+	p.say("XCLIENT ADDR=203.0.113.9", "220")
+	offers(t, p.say("EHLO c", "250"), "AUTH", true)
+	p.say(password, "235")
 }

@@ -27,8 +27,7 @@ func BenchmarkAccept(b *testing.B) {
 
 func accept(b *testing.B, change func(*Config)) {
 	r := start(b, change)
-	p := r.dial()
-	p.say("EHLO client.example.net", "250")
+	p := r.greeted()
 	message := []byte("MAIL FROM:<a@example.net>\r\nRCPT TO:<b@mx.example.org>\r\nBDAT 4000 LAST\r\nSubject: x\r\n\r\n" + strings.Repeat("0123456789abcd\r\n", 249) + "\r\n")
 	b.ReportAllocs()
 	b.SetBytes(4000)
@@ -43,8 +42,7 @@ func accept(b *testing.B, change func(*Config)) {
 // TestMessageAllocatesLittle counts the client's, too, which has some.
 func TestMessageAllocatesLittle(t *testing.T) {
 	r := start(t, nil)
-	p := r.dial()
-	p.say("EHLO client.example.net", "250")
+	p := r.greeted()
 	message := []byte("MAIL FROM:<a@example.net>\r\nRCPT TO:<b@mx.example.org>\r\nBDAT 12 LAST\r\nSubject: x\r\n")
 	got := testing.AllocsPerRun(100, func() {
 		if _, err := p.Write(message); err != nil {

@@ -1,17 +1,11 @@
 package smtpserver
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"zmailer/internal/run/config"
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 )
@@ -23,19 +17,6 @@ func allChecks(server string) func(*Config) {
 		c.Access.LocalNamesFile = "" // the built-in one: localhost
 		c.Filters.Checks = checks.Config{SPF: true, DKIM: true, DMARC: true, Server: server}
 	}
-}
-
-const toUs = "b@mx.example.org"
-
-// mail hands a message in; its lines end in LF.
-func (p *peer) mail(from, to, message, want string) string {
-	p.t.Helper()
-	p.say("EHLO client.example.net", "250")
-	p.say("MAIL FROM:<"+from+">", "250")
-	p.say("RCPT TO:<"+to+">", "250")
-	p.say("DATA", "354")
-	p.send(strings.ReplaceAll(strings.ReplaceAll(message, "\n", "\r\n"), "\r\n.", "\r\n.."))
-	return p.say(".", want)
 }
 
 func TestResultsOfChecksAreTheFirstField(t *testing.T) {
@@ -69,7 +50,7 @@ func TestResultsOfChecksAreTheFirstField(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, allChecks(server))
-			r.dial().mail(tt.from, toUs, tt.message, "250 2.0.0")
+			r.greeted().mail(tt.from, toUs, tt.message, "250 2.0.0")
 			got := r.content()
 			if tt.want == "" {
 				tt.want = top + "spf=pass smtp.mailfrom=a@a.example;\n\tdkim=fail header.d=a.example header.i=@a.example;\n\tdmarc=pass header.from=a.example policy.dmarc=reject\n" + tt.message
@@ -80,9 +61,7 @@ func TestResultsOfChecksAreTheFirstField(t *testing.T) {
 			if left := r.names("public"); len(left) > 0 {
 				t.Errorf("public/ holds %q", left)
 			}
-			if !strings.Contains(r.log.String(), "msg=checked") {
-				t.Error("no log line")
-			}
+			r.log.Expect(t, 1, "msg=checked")
 		})
 	}
 }
@@ -94,7 +73,7 @@ func TestMailFromOurNetworksIsNotChecked(t *testing.T) {
 		c.Filters.Checks = checks.Config{SPF: true, DKIM: true, DMARC: true, Server: server}
 	})
 	const plainText = "Authentication-Results: mx.example.org; none\nFrom: a@a.example\n\nhi\n"
-	r.dial().mail("a@a.example", "x@anywhere.example", plainText, "250")
+	r.greeted().mail("a@a.example", "x@anywhere.example", plainText, "250")
 	if got := r.content(); got != plainText {
 		t.Errorf("got %q", got)
 	}
@@ -109,7 +88,7 @@ func TestDigestTakesNoTimeFromTheNameServer(t *testing.T) {
 	_, server := checkstest.Serve(t, checkstest.TXT("s._domainkey.a.example", key.Record), `_dmarc.a.example. TXT "v=DMARC1; p=reject"`)
 	r := start(t, func(c *Config) { allChecks(server)(c); c.Filters.Checks.Timeout = 400 * time.Millisecond })
 	head := key.Sign(t, "From: a@a.example\n\nhi\n", "a.example", "s", true)
-	r.dial().mail("x@b.example", toUs, head+strings.Repeat(strings.Repeat(" x", 500)+"\n", 20000), "250")
+	r.greeted().mail("x@b.example", toUs, head+strings.Repeat(strings.Repeat(" x", 500)+"\n", 20000), "250")
 	if got := r.content(); !strings.Contains(got[:1000], "dmarc=fail header.from=a.example policy.dmarc=reject") {
 		t.Errorf("got %.500s", got)
 	}
@@ -119,31 +98,22 @@ func TestDigestTakesNoTimeFromTheNameServer(t *testing.T) {
 // refuses nothing.
 func TestRulesDecideByResults(t *testing.T) {
 	_, server := checkstest.Serve(t, `a.example. TXT "v=spf1 -all"`, `_dmarc.a.example. TXT "v=DMARC1; p=reject"`, `_dmarc.q.example. TXT "v=DMARC1; p=quarantine"`)
-	dir := t.TempDir()
-	rules := "reject dmarc=fail policy=reject : \"no such thing\"\nfreeze dmarc=fail\ndefer spf=temperror\n"
-	if err := os.WriteFile(filepath.Join(dir, "access"), []byte(rules), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	dir := files(t, map[string]string{"access": "reject dmarc=fail policy=reject : \"no such thing\"\nfreeze dmarc=fail\ndefer spf=temperror\n"})
 	r := start(t, func(c *Config) { allChecks(server)(c); c.Access.Dir = dir })
-	p := r.dial()
+	p := r.greeted()
 	p.mail("a@a.example", toUs, "From: a@a.example\n\nhi\n", "550 5.7.1")
 	p.mail("a@broken.example", toUs, "From: a@b.example\n\nhi\n", "450 4.7.1")
 	r.nothing()
 	p.mail("a@b.example", toUs, "From: a@q.example\n\nhi\n", "250")
-	if got := r.names("freezer"); len(got) == 0 {
-		t.Error("nothing in freezer/")
-	}
+	r.frozen("access")
 	p.mail("a@b.example", toUs, "From: a@b.example\n\nhi\n", "250")
-	if got := r.names("router"); len(got) != 1 {
-		t.Errorf("router/ holds %q", got)
-	}
+	r.only()
 }
 
 func TestHeaderWithoutEndIsRefused(t *testing.T) {
 	_, server := checkstest.Serve(t)
 	r := start(t, allChecks(server))
-	p := r.dial()
-	p.transactionTo(toUs)
+	p := r.greeted().begin().data()
 	line := strings.Repeat("x", 64<<10)
 	p.send("X: ")
 	for range 40 {
@@ -152,9 +122,7 @@ func TestHeaderWithoutEndIsRefused(t *testing.T) {
 	p.send("\r\n")
 	p.say(".", "552 5.3.4")
 	p.mail("x@b.example", toUs, "From: a@b.example\n\nhi\n", "250")
-	if got := r.names("router"); len(got) != 1 {
-		t.Errorf("router/ holds %q", got)
-	}
+	r.only()
 }
 
 // A large message that is held, digested twice and written is never in memory.
@@ -167,8 +135,7 @@ func TestLargeMessageIsCheckedInLittleMemory(t *testing.T) {
 		head = key.Sign(t, head, "a.example", "s", true)
 	}
 	const size = 24 << 20
-	p := r.dial()
-	p.transactionTo(toUs)
+	p := r.greeted().begin().data()
 	p.send(strings.ReplaceAll(head, "\n", "\r\n"))
 	piece := strings.Repeat("0123456789abcdef0123456789abcdef0123456789abcdef\r\n", 2000)
 	runtime.GC() // what tests before this one have left
@@ -207,82 +174,4 @@ func TestLargeMessageIsCheckedInLittleMemory(t *testing.T) {
 	if got := r.content(); strings.Count(got, "dkim=fail") != 2 || len(got) < size/50*49 {
 		t.Errorf("%d bytes, %.500q", len(got), got)
 	}
-}
-
-func TestDiskTroubleWhileHeldIsTemporary(t *testing.T) {
-	_, server := checkstest.Serve(t)
-	for _, op := range []string{"write", "open", "rename", "fsync"} {
-		t.Run(op, func(t *testing.T) {
-			disk := &troubled{}
-			var full fault
-			disk.before = full.before
-			r := start(t, func(c *Config) { allChecks(server)(c); c.FS = disk })
-			p := r.dial()
-			full.set(op, unix.ENOSPC)
-			big := "From: a@b.example\n\n" + strings.Repeat("0123456789\n", 60000)
-			p.mail("x@b.example", toUs, big, "452 4.3.1")
-			full.set(op, nil)
-			if left := append(r.names("router"), r.names("public")...); len(left) > 0 {
-				t.Errorf("left %q", left)
-			}
-			p.mail("x@b.example", toUs, big, "250")
-		})
-	}
-}
-
-func TestClientThatIsLostLeavesNothingHeld(t *testing.T) {
-	_, server := checkstest.Serve(t)
-	r := start(t, allChecks(server))
-	p := r.dial()
-	p.transactionTo(toUs)
-	p.send("From: a@b.example\r\n\r\n" + strings.Repeat("0123456789\r\n", 60000))
-	p.Close()
-	r.stop()
-	if err := r.ended(); err != nil {
-		t.Fatal(err)
-	}
-	r.nothing()
-}
-
-func TestFilterSettingsComeFromTheConfiguration(t *testing.T) {
-	c, err := ConfigFrom(load(t, "HOSTNAME=x\nCHECKS=\"spf dkim dmarc\"\nRESOLVER=127.0.0.1:53\nCHECKTIME=3s\nMILTERS=\"unix:/m inet:localhost:1\"\nMILTERTIME=1s\nMILTERCONTENTTIME=2m\nMILTERTROUBLE=accept\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := c.Filters
-	want := "{true true true  127.0.0.1:53 3s} unix:/m 1s 2m0s inet:localhost:1 true"
-	k := f.Checks
-	got := fmt.Sprintf("{%v %v %v %s %s %s} %s %v %v %s %v", k.SPF, k.DKIM, k.DMARC, k.Host, k.Server, k.Timeout,
-		f.Milters[0].Name(), f.Milters[0].Timeout, f.Milters[0].ContentTimeout, f.Milters[1].Name(), f.TroubleAccepts)
-	if got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	for _, line := range []string{"CHECKS=spv", "CHECKS=dmarc", "MILTERS=/run/x", "MILTERTROUBLE=maybe", "CHECKTIME=soon"} {
-		if _, err := settings(t, line); err == nil {
-			t.Errorf("%s is taken", line)
-		}
-	}
-}
-
-// settings reads zmailer.conf of one line.
-func settings(t *testing.T, line string) (Config, error) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "zmailer.conf")
-	if err := os.WriteFile(file, []byte("HOSTNAME=x\n"+line+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	c, err := config.Load(file)
-	if err != nil {
-		return Config{}, err
-	}
-	return ConfigFrom(c)
-}
-
-// transactionTo opens one up to the 354.
-func (p *peer) transactionTo(to string) {
-	p.t.Helper()
-	p.say("EHLO client.example.net", "250")
-	p.say("MAIL FROM:<x@b.example>", "250")
-	p.say("RCPT TO:<"+to+">", "250")
-	p.say("DATA", "354")
 }

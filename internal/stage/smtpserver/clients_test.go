@@ -1,96 +1,145 @@
 package smtpserver
 
 import (
-	"bytes"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"net"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/logtest"
+	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
+	"zmailer/internal/wire/milter"
 )
 
-// program is one that others have written, or the test is skipped.
-func program(t *testing.T, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		t.Skipf("skipped: %s is not installed", name)
-	}
-	return path
-}
+const python = `
+import smtplib, sys
+s = smtplib.SMTP("127.0.0.1", int(sys.argv[1]), local_hostname="py.example")
+refused = s.sendmail("a@b", ["c@d", "e@f"], b"Subject: x\r\n\r\n.\r\n..dot\r\n\xe4\r\n",
+    mail_options=["BODY=8BITMIME", "RET=HDRS", "ENVID=id"], rcpt_options=["NOTIFY=SUCCESS,DELAY"])
+assert refused == {}, refused
+s.quit()`
 
-// OpenSSL's client speaks with STARTTLS, with implicit TLS, and verifies the name.
-func TestOpenSSLClient(t *testing.T) {
-	openssl := program(t, "openssl")
-	s := startSecured(t, nil)
-	for name, args := range map[string][]string{
-		"STARTTLS": {"-starttls", "smtp", "-connect", s.addr},
-		"implicit": {"-connect", s.addrs[2].String()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), openssl, append([]string{"s_client", "-crlf", "-ign_eof", "-servername", "mx.example.org",
-				"-verify_hostname", "mx.example.org", "-verify_return_error", "-CAfile", s.cert}, args...)...)
-			cmd.Stdin = strings.NewReader("EHLO c\nQUIT\n")
-			out, err := cmd.CombinedOutput()
-			if err != nil || !bytes.Contains(out, []byte("250-mx.example.org")) || !bytes.Contains(out, []byte("221 2.0.0")) {
-				t.Errorf("%v:\n%s", err, out)
-			}
-		})
+// Programs of others send by each of our roles.
+func TestOtherClientsAreServed(t *testing.T) {
+	users := accounts(t)
+	r := startSecured(t, func(c *Config) {
+		c.Users.Source, c.XClientNets = "file:"+users, loopback
+		c.LMTPListen = []string{filepath.Join(t.TempDir(), "lmtp"), "127.0.0.1:0"}
+	})
+	port := func(i int) string { return strconv.Itoa(r.addrs[i].(*net.TCPAddr).Port) }
+	swaks := func(more ...string) []string {
+		return append([]string{"swaks", "--from", "a@example.net", "--to", "b@mx.example.org,c@mx.example.org", "--timeout", "20", "--data", "Subject: x\n\nhi\n"}, more...)
 	}
-}
-
-// swaks sends by each of our roles.
-func TestSwaksSends(t *testing.T) {
-	swaks := program(t, "swaks")
-	for name, test := range map[string]struct {
-		args func(*secured) []string
-		with string
+	msmtp := func(more ...string) []string {
+		return append([]string{"msmtp", "--file=/dev/null", "--host=127.0.0.1", "--from=a@example.net", "b@mx.example.org"}, more...)
+	}
+	login := []string{"--port=" + port(1), "--tls=off", "--user=jane", "--passwordeval=echo secret"}
+	openssl := []string{"openssl", "s_client", "-crlf", "-ign_eof", "-servername", "mx.example.org",
+		"-verify_hostname", "mx.example.org", "-verify_return_error", "-CAfile", r.cert, "-connect"}
+	for name, tt := range map[string]struct {
+		command []string
+		line    string // of the message; "": none is sent
 	}{
-		"in the clear": {func(s *secured) []string { return []string{"--server", s.addr} }, "ESMTP"},
-		"STARTTLS": {func(s *secured) []string {
-			return []string{"--server", s.addr, "-tls", "--tls-sni", "mx.example.org"}
-		}, "ESMTPS"},
-		"LMTP":       {func(s *secured) []string { return []string{"--protocol", "LMTP", "--socket", s.addrs[3].String()} }, "LMTP"},
-		"by a proxy": {func(s *secured) []string { return []string{"--server", s.addrs[4].String(), "--protocol", "LMTP"} }, "LMTP"},
-		"XCLIENT": {func(s *secured) []string {
-			return []string{"--server", s.addr, "--xclient", "ADDR=203.0.113.9 NAME=mail.example.net"}
-		}, "ESMTP"},
-		"HELO, no EHLO": {func(s *secured) []string { return []string{"--server", s.addr, "--protocol", "SMTP"} }, "SMTP"},
-		"LMTP, TCP, TLS": {func(s *secured) []string {
-			return []string{"--server", s.addrs[4].String(), "--protocol", "LMTP", "-tls"}
-		}, "LMTPS"},
+		"Python":               {[]string{"python3", "-c", python, port(0)}, "notaryret HDRS\ntodsn NOTIFY=SUCCESS,DELAY\nto <c@d>\ntodsn NOTIFY=SUCCESS,DELAY\nto <e@f>\nenv-end\nSubject: x\n\n.\n..dot\n\xe4"},
+		"swaks":                {swaks("--server", r.addr), "with ESMTP"},
+		"swaks, HELO":          {swaks("--server", r.addr, "--protocol", "SMTP"), "with SMTP"},
+		"swaks, STARTTLS":      {swaks("--server", r.addr, "-tls", "--tls-sni", "mx.example.org"), "with ESMTPS"},
+		"swaks, XCLIENT":       {swaks("--server", r.addr, "--xclient", "ADDR=203.0.113.9 NAME=mail.example.net"), "(mail.example.net [203.0.113.9])"},
+		"swaks, LMTP":          {swaks("--socket", r.addrs[3].String(), "--protocol", "LMTP"), "with LMTP"},
+		"swaks, LMTP by TCP":   {swaks("--server", r.addrs[4].String(), "--protocol", "LMTP"), "with LMTP"},
+		"swaks, LMTP in TLS":   {swaks("--server", r.addrs[4].String(), "--protocol", "LMTP", "-tls"), "with LMTPS"},
+		"swaks, PLAIN":         {swaks("--server", r.addrs[1].String(), "--auth", "PLAIN", "--auth-user", "jane", "--auth-password", "secret"), "with ESMTPA"},
+		"swaks, LOGIN":         {swaks("--server", r.addrs[1].String(), "--auth", "LOGIN", "--auth-user", "jane", "--auth-password", "secret"), "with ESMTPA"},
+		"msmtp, a name":        {msmtp("--port="+port(0), "--tls=on", "--tls-starttls=on", "--tls-trust-file="+r.cert, "--tls-host-override=mx.example.org"), "with ESMTPS"},
+		"msmtp, PLAIN":         {msmtp(append(login, "--auth=plain")...), "with ESMTPA"},
+		"msmtp, SCRAM":         {msmtp(append(login, "--auth=scram-sha-256")...), "with ESMTPA"},
+		"OpenSSL, STARTTLS":    {append(openssl, r.addr, "-starttls", "smtp"), ""},
+		"OpenSSL, TLS at once": {append(openssl, r.addrs[2].String()), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSecured(t, func(c *Config) {
-				c.LMTPListen = []string{t.TempDir() + "/lmtp", "127.0.0.1:0"}
-				c.XClientNets = loopback
-			})
-			cmd := exec.CommandContext(t.Context(), swaks, append([]string{"--from", "a@example.net", "--to", "b@mx.example.org,c@mx.example.org",
-				"--header", "Subject: hello", "--body", "by swaks", "--timeout", "20"}, test.args(s)...)...)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v:\n%s", err, out)
+			program, err := exec.LookPath(tt.command[0])
+			if err != nil {
+				t.Skipf("skipped: %s is not installed", tt.command[0])
 			}
-			got := s.only()
-			if !strings.Contains(got, "with "+test.with+"\n") || !strings.Contains(got, "Subject: hello\n") || !strings.Contains(got, "by swaks\n") {
-				t.Errorf("want with %s:\n%s", test.with, got)
+			cmd := exec.CommandContext(t.Context(), program, tt.command[1:]...)
+			cmd.Stdin = strings.NewReader("Subject: x\n\nhi\n")
+			if tt.line == "" {
+				cmd.Stdin = strings.NewReader("EHLO c\nQUIT\n")
 			}
-			if name == "XCLIENT" && !strings.Contains(got, "(mail.example.net [203.0.113.9])\n") {
-				t.Errorf("got\n%s", got)
+			out, err := cmd.CombinedOutput()
+			if err != nil || tt.line == "" && !strings.Contains(string(out), "221 2.0.0") {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if tt.line != "" {
+				if got := r.only(); !strings.Contains(got, tt.line+"\n") || !strings.Contains(got, "Subject: x\n") {
+					t.Errorf("no %q in\n%s", tt.line, got)
+				}
+				r.clear()
 			}
 		})
 	}
 }
 
-// msmtp verifies our certificate by the name in it.
-func TestMsmtpSends(t *testing.T) {
-	msmtp := program(t, "msmtp")
-	s := startSecured(t, nil)
-	_, port, _ := strings.Cut(s.addr, ":")
-	cmd := exec.CommandContext(t.Context(), msmtp, "--file=/dev/null", "--host=127.0.0.1", "--port="+port, "--tls=on", "--tls-starttls=on",
-		"--tls-trust-file="+s.cert, "--tls-host-override=mx.example.org", "--from=a@example.net", "b@mx.example.org")
-	cmd.Stdin = strings.NewReader("Subject: hello\n\nby msmtp\n")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
+// opendkim starts the real filter, which is made with Sendmail's libmilter, as a signer
+// for a.example; its address is that of its socket.
+func opendkim(t *testing.T, key checkstest.Signer) milter.Config {
+	t.Helper()
+	program, err := exec.LookPath("opendkim")
+	if err != nil {
+		t.Skip("skipped: opendkim is not installed; no filter made with libmilter was asked")
 	}
-	if got := s.only(); !strings.Contains(got, "with ESMTPS\n") || !strings.Contains(got, "by msmtp\n") {
-		t.Errorf("got\n%s", got)
+	dir := t.TempDir()
+	file, socket, conf := filepath.Join(dir, "key"), filepath.Join(dir, "s"), filepath.Join(dir, "conf")
+	der := x509.MarshalPKCS1PrivateKey(key.Key.(*rsa.PrivateKey))
+	writeFile(t, file, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: der}), 0o600)
+	text := "Mode s\nDomain a.example\nSelector s\nKeyFile " + file + "\nSocket local:" + socket + "\nCanonicalization relaxed/relaxed\nRequireSafeKeys no\nSyslog no\nPidFile " + dir + "/pid\n"
+	writeFile(t, conf, []byte(text), 0o600)
+	cmd := exec.Command(program, "-f", "-x", conf)
+	said := &logtest.Buffer{}
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(said)
+		}
+	})
+	logtest.Eventually(t, "opendkim listens", func() bool {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+	return milter.Config{Network: "unix", Address: socket}
+}
+
+// A filter of others signs what comes in, and our check finds its signature right.
+func TestOpendkimSignsAndWeVerify(t *testing.T) {
+	key := checkstest.RSA(t, 2048)
+	dkim := opendkim(t, key)
+	_, server := checkstest.Serve(t, checkstest.TXT("s._domainkey.a.example", key.Record), `_dmarc.a.example. TXT "v=DMARC1; p=reject"`)
+	signing := start(t, func(c *Config) { c.Filters.Milters = []milter.Config{dkim} })
+	verifying := start(t, allChecks(server))
+	message := "From: Ann <ann@a.example>\nTo: b@mx.example.org\nSubject: folded\n\tsubject\nDate: Sat, 21 Nov 2026 10:00:00 +0000\nMessage-ID: <1@a.example>\n\nDear Bob,\n\n.\n..x  \n" + strings.Repeat("a line of eighty bytes\n", 20000)
+	p, q := signing.greeted(), verifying.greeted()
+	for range 2 { // and once more on the same connection
+		p.mail("ann@a.example", "x@far.example", message, "250")
+		signed := signing.content()
+		if !strings.HasPrefix(signed, "DKIM-Signature: v=1; a=rsa-sha256;") || !strings.HasSuffix(signed, message) {
+			t.Fatalf("got %.600q", signed)
+		}
+		q.mail("ann@a.example", toUs, signed, "250")
+		verifying.only("\tdkim=pass header.d=a.example header.i=@a.example;", "\tdmarc=pass header.from=a.example policy.dmarc=reject")
+		signing.clear()
+		verifying.clear()
 	}
 }

@@ -1,10 +1,12 @@
 package smtpserver
 
 import (
+	"context"
 	"errors"
+	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,71 +14,73 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/smtpserver/content/checks"
+	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/policy/limits"
+	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
 	"zmailer/internal/stage/smtpserver/session"
+	"zmailer/internal/table"
+	"zmailer/internal/wire/milter"
 )
 
-func load(t *testing.T, text string) *config.Config {
+func load(t *testing.T, lines ...string) (*config.Config, Config, error) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "zmailer.conf")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	c, err := config.Load(file)
+	dir := files(t, map[string]string{"zmailer.conf": "HOSTNAME=mx.example.org\n" + strings.Join(lines, "\n") + "\n"})
+	c, err := config.Load(filepath.Join(dir, "zmailer.conf"))
 	if err != nil {
-		t.Fatal(err)
+		return nil, Config{}, err
 	}
-	return c
+	got, err := ConfigFrom(c)
+	return c, got, err
 }
 
 func TestSettingsComeFromTheConfiguration(t *testing.T) {
-	c := load(t, "POSTOFFICE=/p\nHOSTNAME=mx.example.org\nSYNC=strict\nROUTERDIRS=\"router2 router3\"\nSMTPPRIORITY=2\nSMTPLISTEN=\"127.0.0.1:25 [::1]:25\"\n"+
-		"RELAYNETS=\"192.0.2.77/24, 2001:db8::1\"\nMAXSIZE=10k\nMAXRCPT=5\n")
-	got, err := ConfigFrom(c)
+	c, got, err := load(t, "POSTOFFICE=/p", "SYNC=strict", `ROUTERDIRS="router2 router3"`, "SMTPPRIORITY=2", `SMTPLISTEN="127.0.0.1:25 [::1]:25"`,
+		`RELAYNETS="192.0.2.77/24, 2001:db8::1"`, "MAXSIZE=10k", "MAXRCPT=5",
+		"AUTH=file:users", "AUTHPLAINTEXT=yes", "AUTHFAILURES=off", "SMTPCONNECTIONS=7", "SMTPPERADDRESS=3",
+		"SMTPCONNECTRATE=60/1m", "SMTPMESSAGERATE=5/1h", "SMTPRCPTRATE=50/1h", "SMTPERRORS=4", "LIMITSEXEMPT=none", "MINFREE=5M", "MINFILES=9", "MAXLOAD=8", "SMTPBARELF=accept",
+		`CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
+		`LOCALNAMES="localnames db:names"`, "SENDERLOGIN=senders", "LOOKUPTIMEOUT=7s", "ETRNNETS=192.0.2.0/24",
+		"RCPTCHECK=yes", "RCPTCHECKTIME=2s", "RCPTCHECKKEEP=1h", "RCPTCHECKTROUBLE=defer")
 	if err != nil {
 		t.Fatal(err)
 	}
+	net24 := netip.MustParsePrefix("192.0.2.0/24")
 	want := Config{
-		PostOffice: "/p", Strict: true, Hostname: "mx.example.org",
-		RouterDir: "router3",
-		Listen:    []string{"127.0.0.1:25", "[::1]:25"},
-		MaxSize:   10 << 10, MaxRecipients: 5, MaxRecipientsUnauth: 1000, MaxConnections: DefaultMaxConnections, MinRate: DefaultMinRate,
+		PostOffice: "/p", Strict: true, Hostname: "mx.example.org", RouterDir: "router3",
+		Listen:  []string{"127.0.0.1:25", "[::1]:25"},
+		MaxSize: 10 << 10, MaxRecipients: 5, MaxRecipientsUnauth: 1000, MaxConnections: 7, MinRate: DefaultMinRate,
+		Resolver: "127.0.0.1:53",
+		Users:    UsersConfig{Source: "file:users", Dir: c.Dir, Plaintext: true},
+		Limits: LimitsConfig{Config: limits.Config{
+			PerAddress: 3, Connections: limits.Rate{Count: 60, Per: time.Minute}, Messages: limits.Rate{Count: 5, Per: time.Hour},
+			Recipients: limits.Rate{Count: 50, Per: time.Hour}, MinFree: 5 << 20, MinFiles: 9, MaxLoad: 8,
+		}, Errors: 4, AcceptBareLF: true},
+		Filters: Filters{
+			Checks: checks.Config{SPF: true, DKIM: true, DMARC: true, Server: "127.0.0.1:53", Timeout: 3 * time.Second},
+			Milters: []milter.Config{
+				{Network: "unix", Address: "/m", Timeout: time.Second, ContentTimeout: 2 * time.Minute},
+				{Network: "tcp", Address: "localhost:1", Timeout: time.Second, ContentTimeout: 2 * time.Minute},
+			},
+			TroubleAccepts: true,
+		},
+		Access: policy.Config{
+			Dir: c.Dir, LocalNamesFile: filepath.Join(c.Dir, "localnames"), LocalNames: []string{"localnames", "db:names"}, SenderLogin: []string{"senders"},
+			Source:    table.Options{Timeout: 7 * time.Second, Keep: table.DefaultTimeout},
+			RelayNets: []netip.Prefix{net24, netip.MustParsePrefix("2001:db8::1/128")}, ETRNNets: []netip.Prefix{net24},
+			RcptCheck: &policy.RcptCheck{Defer: true, Options: rcptcheck.Options{Time: 2 * time.Second, Keep: time.Hour, Env: []string{"POSTOFFICE=/p", "ZCONFIG=" + c.File}}},
+		},
 	}
-	want.Access = got.Access                        // TestAccessSettingsComeFromTheConfiguration
-	want.Filters = got.Filters                      // TestFilterSettingsComeFromTheConfiguration
-	want.Users, want.Limits = got.Users, got.Limits // TestLimitsComeFromTheConfiguration
 	prefixes := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 	if d := cmp.Diff(want, got, prefixes, cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)
 	}
 }
 
-func TestLimitsComeFromTheConfiguration(t *testing.T) {
-	c := load(t, "HOSTNAME=mx.example.org\nAUTH=file:users\nAUTHPLAINTEXT=yes\nAUTHFAILURES=off\nSMTPCONNECTIONS=7\nSMTPPERADDRESS=3\n"+
-		"SMTPCONNECTRATE=60/1m\nSMTPMESSAGERATE=5/1h\nSMTPRCPTRATE=50/1h\nSMTPERRORS=4\nLIMITSEXEMPT=none\nMINFREE=5M\nMINFILES=9\nMAXLOAD=8\nSMTPBARELF=accept\n")
-	got, err := ConfigFrom(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := LimitsConfig{Config: limits.Config{
-		PerAddress: 3, Connections: limits.Rate{Count: 60, Per: time.Minute}, Messages: limits.Rate{Count: 5, Per: time.Hour},
-		Recipients: limits.Rate{Count: 50, Per: time.Hour}, MinFree: 5 << 20, MinFiles: 9, MaxLoad: 8,
-	}, Errors: 4, AcceptBareLF: true}
-	if d := cmp.Diff(want, got.Limits, cmpopts.EquateEmpty()); d != "" {
-		t.Error(d)
-	}
-	if d := cmp.Diff(UsersConfig{Source: "file:users", Dir: c.Dir, Plaintext: true}, got.Users); d != "" || got.MaxConnections != 7 {
-		t.Error(d, got.MaxConnections)
-	}
-}
-
-func TestOnlyLoopbackIsListenedToUnlessTold(t *testing.T) {
-	got, err := ConfigFrom(load(t, "HOSTNAME=mx.example.org\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff([]string{"127.0.0.1:2525"}, got.Listen); d != "" {
-		t.Error(d)
+func TestOnlyLoopbackIsListenedToByDefault(t *testing.T) {
+	_, got, err := load(t)
+	if err != nil || !cmp.Equal([]string{"127.0.0.1:2525"}, got.Listen) {
+		t.Errorf("%q, %v", got.Listen, err)
 	}
 	for addr, want := range map[string]bool{
 		"127.0.0.1": true, "127.9.9.9": true, "::1": true, "::ffff:127.0.0.1": true, "192.0.2.1": false, "fe80::1%lo": false,
@@ -88,11 +92,50 @@ func TestOnlyLoopbackIsListenedToUnlessTold(t *testing.T) {
 }
 
 func TestBadSettingIsNamedWithItsLine(t *testing.T) {
-	for _, line := range []string{"SMTPLISTEN=2525", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody",
-		"AUTH=ldap:x", "LIMITSEXEMPT=all"} {
-		_, err := ConfigFrom(load(t, "HOSTNAME=x\n"+line+"\n"))
+	for _, line := range []string{"SMTPLISTEN=2525", "LMTPLISTEN=lmtp", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody", "AUTH=ldap:x", "LIMITSEXEMPT=all",
+		"ETRNNETS=here", "SENDERLOGIN=what:x", "RCPTCHECK=sometimes", "RCPTCHECKTIME=0",
+		"CHECKS=spv", "CHECKS=dmarc", "MILTERS=/run/x", "MILTERTROUBLE=maybe", "CHECKTIME=soon"} {
+		_, _, err := load(t, line)
 		if bad := (*config.Error)(nil); !errors.As(err, &bad) || bad.Line != 2 {
 			t.Errorf("%s: %v", line, err)
 		}
+	}
+}
+
+// With the built-in file in the place of one that cannot be read, every domain of ours
+// would be answered 550.
+func TestUnusableConfigurationIsNamed(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	r := start(t, nil)
+	here := []string{"127.0.0.1:0"}
+	dir := files(t, map[string]string{"bad": "example.org\nno..domain\n"})
+	bad := filepath.Join(dir, "bad")
+	for name, tt := range map[string]struct {
+		c    Config
+		code int
+		file string // of the *config.Error
+	}{
+		"no postoffice":                    {Config{PostOffice: "/nonexistent", Listen: here}, config.ExitConfig, "/nonexistent"},
+		"no directory":                     {Config{PostOffice: dir, Listen: here}, config.ExitConfig, dir},
+		"busy address":                     {Config{PostOffice: r.dir, Listen: []string{busy.Addr().String()}}, 1, ""},
+		"no address":                       {Config{PostOffice: r.dir}, 1, ""},
+		"localnames is a directory":        {Config{PostOffice: r.dir, Access: policy.Config{LocalNamesFile: dir}}, config.ExitConfig, dir},
+		"localnames has a bad line":        {Config{PostOffice: r.dir, Access: policy.Config{LocalNamesFile: bad}}, config.ExitConfig, bad},
+		"a directory in LOCALNAMES":        {Config{PostOffice: r.dir, Access: policy.Config{LocalNames: []string{dir}}}, config.ExitConfig, dir},
+		"a file with a bad line is listed": {Config{PostOffice: r.dir, Access: policy.Config{LocalNames: []string{bad}}}, config.ExitConfig, bad},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := Run(context.Background(), tt.c)
+			if got := config.Exit(err); got != tt.code {
+				t.Errorf("exit code %d of %v, want %d", got, err, tt.code)
+			}
+			if bad := (*config.Error)(nil); tt.file != "" && (!errors.As(err, &bad) || bad.File != tt.file) {
+				t.Errorf("got %v, want an error of %s", err, tt.file)
+			}
+		})
 	}
 }

@@ -8,32 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"zmailer/internal/disk/durable"
-	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/smtpserver/session"
 )
 
-// underClock runs a test with a clock of its own, which jumps when all wait.
-func underClock(t *testing.T, test func(*testing.T, *peer)) {
-	underClockWith(t, nil, test)
-}
-
-func underClockWith(t *testing.T, change func(*Config), test func(*testing.T, *peer)) {
-	dir := t.TempDir()
-	disk, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer disk.Close()
-	if err := postoffice.Init(disk); err != nil {
-		t.Fatal(err)
-	}
+// underClock runs a test with a clock of its own, which jumps when all wait; the client has
+// greeted.
+func underClock(t *testing.T, minRate int, test func(*testing.T, *peer)) {
+	office := newOffice(t)
 	synctest.Test(t, func(t *testing.T) {
-		c := Config{PostOffice: dir, FS: disk, Hostname: "mx.example.org", ReadTimeout: 5 * time.Minute, MinRate: DefaultMinRate}
-		if change != nil {
-			change(&c)
-		}
-		s, err := newServer(c)
+		s, err := newServer(Config{PostOffice: office.dir, FS: office.disk, Hostname: "mx.example.org", ReadTimeout: 5 * time.Minute, MinRate: minRate})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,6 +27,7 @@ func underClockWith(t *testing.T, change func(*Config), test func(*testing.T, *p
 		s.accept(theirs, port)
 		p := &peer{t, ours, bufio.NewReader(ours)}
 		p.expect("220")
+		p.say("EHLO c", "250")
 		test(t, p)
 		ours.Close()
 		port.Close()
@@ -64,15 +48,13 @@ func (p *peer) slowly(s string, pause time.Duration) {
 	}
 }
 
-// A client whose line is bad is no silent one: it has the time limit between two bytes
-// of a message, as long as it wins time with what it sends.
-func TestSlowClientIsHeardOut(t *testing.T) {
-	underClock(t, func(t *testing.T, p *peer) {
+// A client with a bad line has the time limit between two bytes of a message, as long as it
+// gains time with what it sends.
+func TestSlowClientIsServed(t *testing.T) {
+	underClock(t, DefaultMinRate, func(t *testing.T, p *peer) {
 		p.slowly("EHLO c\r\n", 30*time.Second)
 		p.expect("250")
-		p.say("MAIL FROM:<a@b>", "250")
-		p.say("RCPT TO:<c@mx.example.org>", "250")
-		p.say("DATA", "354")
+		p.begin().data()
 		for range 600 { // half an hour at 110 bytes a second
 			<-time.After(3 * time.Second)
 			p.send(strings.Repeat("x", 328) + "\r\n")
@@ -82,80 +64,68 @@ func TestSlowClientIsHeardOut(t *testing.T) {
 		<-time.After(4*time.Minute + 30*time.Second)
 		p.send(".\r\n")
 		p.expect("250 2.0.0")
-		p.say("MAIL FROM:<a@b>", "250")
-		p.say("RCPT TO:<c@mx.example.org>", "250")
-		p.send("BDAT 4 LAST\r\n")
+		p.begin().send("BDAT 4 LAST\r\n")
 		p.slowly("slow", time.Minute)
 		p.expect("250 2.0.0")
 		p.say("QUIT", "221")
 	})
-}
-
-// K15: a byte a minute keeps no place taken, neither of a command nor of a message.
-func TestDrippedBytesAreNoProgress(t *testing.T) {
-	for name, said := range map[string]string{"command": "", "content": "DATA\r\n", "chunk": "BDAT 99999 LAST\r\n"} {
-		t.Run(name, func(t *testing.T) {
-			underClock(t, func(t *testing.T, p *peer) {
-				p.say("EHLO c", "250")
-				if said != "" {
-					p.say("MAIL FROM:<a@b>", "250")
-					p.say("RCPT TO:<c@mx.example.org>", "250")
-					p.send(said)
-					if name == "content" {
-						p.expect("354")
-					}
-				}
-				start := time.Now()
-				p.slowly("NOOP", time.Minute)
-				<-time.After(50 * time.Second)
-				if got := p.expect("421 4.4.2"); time.Since(start) > 5*time.Minute+time.Second {
-					t.Errorf("%q after %v", got, time.Since(start))
-				}
-				p.end()
-			})
-		})
-	}
-}
-
-// MINRATE=0: a byte within each time limit is enough.
-func TestDrippedBytesMayBeAllowed(t *testing.T) {
-	underClockWith(t, func(c *Config) { c.MinRate = 0 }, func(t *testing.T, p *peer) {
-		p.say("EHLO c", "250")
-		p.say("MAIL FROM:<a@b>", "250")
-		p.say("RCPT TO:<c@mx.example.org>", "250")
-		p.say("DATA", "354")
-		p.slowly("slow\r\n.\r\n", 4*time.Minute+40*time.Second)
+	// MINRATE=0: a byte within each time limit is enough.
+	underClock(t, 0, func(t *testing.T, p *peer) {
+		p.begin().data().slowly("slow\r\n.\r\n", 4*time.Minute+40*time.Second)
 		p.expect("250 2.0.0")
 	})
 }
 
-// K15: between fifteen sixteenths of the limit and all of it.
+// K15: a client that is silent, or sends a byte a minute, is closed between fifteen sixteenths
+// of the limit and all of it; MINRATE holds over the chunks of a message together.
 func TestTimeLimitIsKept(t *testing.T) {
-	for name, said := range map[string]string{
-		"command": "", "transaction": "MAIL FROM:<a@b>", "content": "DATA", "chunk": "BDAT 9 LAST",
+	const least, most = 280 * time.Second, 5*time.Minute + time.Second
+	for name, tt := range map[string]struct {
+		mail    bool
+		then    string
+		replies []string
+		drip    string
+	}{
+		"silent":                  {false, "", nil, ""},
+		"silent in a transaction": {true, "", nil, ""},
+		"silent in content":       {true, "DATA\r\n", []string{"354"}, ""},
+		"silent in a chunk":       {true, "BDAT 9 LAST\r\n", nil, ""},
+		"a dripped command":       {false, "", nil, "NOOP"},
+		"dripped content":         {true, "DATA\r\n", []string{"354"}, "NOOP"},
+		"a dripped chunk":         {true, "BDAT 99999 LAST\r\n", nil, "NOOP"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			underClock(t, func(t *testing.T, p *peer) {
-				p.say("EHLO c", "250")
-				if name == "content" || name == "chunk" {
-					p.say("MAIL FROM:<a@b>", "250")
-					p.say("RCPT TO:<c@mx.example.org>", "250")
+			underClock(t, DefaultMinRate, func(t *testing.T, p *peer) {
+				if tt.mail {
+					p.begin()
 				}
-				switch {
-				case name == "content":
-					p.say(said, "354")
-				case name == "chunk":
-					p.send(said + "\r\n")
-				case said != "":
-					p.say(said, "250")
+				if tt.then != "" {
+					p.send(tt.then)
 				}
+				p.expect(tt.replies...)
 				start := time.Now()
-				got := p.reply()
-				if d := time.Since(start); !strings.HasPrefix(got, "421 4.4.2") || d > 5*time.Minute || d < 280*time.Second {
-					t.Errorf("%q after %v", got, d)
+				p.slowly(tt.drip, time.Minute)
+				p.expect("421 4.4.2")
+				if d := time.Since(start); d > most || d < least {
+					t.Errorf("after %v", d)
 				}
 				p.end()
 			})
 		})
 	}
+	t.Run("dripped chunks", func(t *testing.T) {
+		underClock(t, DefaultMinRate, func(t *testing.T, p *peer) {
+			p.begin()
+			start := time.Now()
+			p.chunk("x", "")
+			p.expect("250")
+			<-time.After(4 * time.Minute)
+			p.chunk("x", "")
+			p.expect("250", "421 4.4.2")
+			if d := time.Since(start); d > 6*time.Minute {
+				t.Errorf("after %v", d)
+			}
+			p.end()
+		})
+	})
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/textproto"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,8 +12,7 @@ import (
 
 	gomilter "github.com/emersion/go-milter"
 
-	"zmailer/internal/postoffice"
-	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/wire/milter"
 )
 
@@ -29,6 +26,8 @@ type sieve struct {
 	mu    sync.Mutex
 	heard []string
 	body  bytes.Buffer
+
+	conns chan net.Conn // that it has accepted
 
 	at  map[string]gomilter.Response // by step, and by step and argument
 	end func(*gomilter.Modifier) gomilter.Response
@@ -44,10 +43,25 @@ func filterOn(t testing.TB, f *sieve) *sieve {
 	server := &gomilter.Server{NewMilter: func() gomilter.Milter { return f }, Protocol: f.options,
 		Actions: gomilter.OptAddHeader | gomilter.OptChangeHeader | gomilter.OptChangeBody | gomilter.OptAddRcpt | gomilter.OptRemoveRcpt | gomilter.OptQuarantine}
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
+	f.conns = make(chan net.Conn, 100)
+	go func() { done <- server.Serve(keeper{l, f.conns}) }()
 	t.Cleanup(func() { _ = l.Close(); <-done })
 	f.address = l.Addr().String()
 	return f
+}
+
+// keeper keeps the connections that it accepts.
+type keeper struct {
+	net.Listener
+	conns chan<- net.Conn
+}
+
+func (k keeper) Accept() (net.Conn, error) {
+	c, err := k.Listener.Accept()
+	if err == nil {
+		k.conns <- c
+	}
+	return c, err
 }
 
 func (f *sieve) say(step, arg string) (gomilter.Response, error) {
@@ -114,36 +128,38 @@ func (f *sieve) Abort(*gomilter.Modifier) error {
 func with(filters ...*sieve) func(*Config) {
 	return func(c *Config) {
 		for _, f := range filters {
-			c.Filters.Milters = append(c.Filters.Milters, milter.Config{Network: "tcp", Address: f.address, Timeout: patience, ContentTimeout: patience})
+			c.Filters.Milters = append(c.Filters.Milters, milter.Config{Network: "tcp", Address: f.address, Timeout: logtest.Patience, ContentTimeout: logtest.Patience})
 		}
 	}
 }
 
-const plain = "Subject: x\nTo: one\nTo: two\n\nhi\n"
-
-func TestFilterSeesWhatTheClientSays(t *testing.T) {
+func TestFilterSeesWhatTheClientSends(t *testing.T) {
 	f := filterOn(t, &sieve{})
 	r := start(t, with(f))
-	p := r.dial()
-	p.mail("a@example.net", "b@example.org", plain, "250")
-	want := "connect [127.0.0.1] tcp4 127.0.0.1 mx|helo client.example.net|mail a@example.net|rcpt b@example.org|header Subject:x|header To:one|header To:two|headers|body hi"
-	if got := f.said(); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+	saw := func(want string) {
+		t.Helper()
+		if got := f.said(); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
 	}
+	p := r.greeted()
+	p.mail("a@example.net", "b@example.org", plain, "250")
+	saw("connect [127.0.0.1] tcp4 127.0.0.1 mx|helo client.example.net|mail a@example.net|rcpt b@example.org|header Subject:x|header To:one|header To:two|headers|body hi")
 	if got := r.content(); got != plain {
 		t.Errorf("it was changed: %q", got)
 	}
 	// A second message of the same client, and one that is given up.
-	p.say("MAIL FROM:<c@example.net>", "250")
-	p.say("RSET", "250")
+	p.from("c@example.net").say("RSET", "250")
 	p.mail("d@example.net", "b@example.org", "junk\nX: y\n\nhi\n", "250")
-	want = "mail c@example.net|abort|mail d@example.net|rcpt b@example.org|headers|body junk\r\nX: y\r\n\r\nhi"
-	if got := f.said(); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	saw("mail c@example.net|abort|mail d@example.net|rcpt b@example.org|headers|body junk\r\nX: y\r\n\r\nhi")
+	// In chunks.
+	p.begin().chunk("Subject: x\r\n", "")
+	p.chunk("\r\nhi\r\n", " LAST")
+	p.expect("250", "250 2.0.0")
+	saw("mail a@example.net|rcpt b@mx.example.org|header Subject:x|headers|body hi")
 	// A client that greets anew is another one for the filter.
 	p.say("EHLO other.example", "250")
-	p.say("MAIL FROM:<c@example.net>", "250")
+	p.from("c@example.net")
 	if got := f.said(); !strings.HasPrefix(strings.TrimPrefix(got, "abort|"), "connect") {
 		t.Errorf("got %s", got)
 	}
@@ -158,48 +174,33 @@ func TestFilterDecidesAtEachStep(t *testing.T) {
 		"connect": {map[string]gomilter.Response{"connect": gomilter.RespReject}, "550 5.7.1", "", ""},
 		"helo":    {map[string]gomilter.Response{"helo": gomilter.RespTempFail}, "451 4.7.1", "", ""},
 		"mail":    {map[string]gomilter.Response{"mail": own}, "554 5.7.9", "", ""},
-		"rcpt":    {map[string]gomilter.Response{"rcpt": own}, "250", "554 5.7.9", ""},
+		"rcpt":    {map[string]gomilter.Response{"rcpt b@mx.example.org": own}, "250", "554 5.7.9", ""},
 		"header":  {map[string]gomilter.Response{"header": gomilter.RespTempFail}, "250", "250", "451 4.7.1"},
 		"headers": {map[string]gomilter.Response{"headers": gomilter.RespReject}, "250", "250", "550 5.7.1"},
 		"body":    {map[string]gomilter.Response{"body": own}, "250", "250", "554 5.7.9"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := filterOn(t, &sieve{at: tt.at})
-			r := start(t, with(f))
-			p := r.dial()
-			p.say("EHLO client.example.net", "250")
+			r := start(t, with(filterOn(t, &sieve{at: tt.at})))
+			p := r.greeted()
 			for range 2 { // the second time as the first
 				p.say("MAIL FROM:<a@b.example>", tt.mail)
 				if tt.rcpt != "" {
-					p.say("RCPT TO:<c@d.example>", tt.rcpt)
+					p.say("RCPT TO:<b@mx.example.org>", tt.rcpt)
 				}
 				if tt.data != "" {
-					p.say("DATA", "354")
-					p.say("Subject: x\r\n\r\nhi\r\n.", tt.data)
+					p.content(plain, tt.data)
 				}
 				p.say("RSET", "250")
 			}
 			r.nothing()
-			if !strings.Contains(r.log.String(), `by="milter inet:`) {
-				t.Errorf("the log does not say who:\n%s", r.log)
+			if r.log.Count(`by="milter inet:`) == 0 {
+				t.Error("the log does not name the filter")
+			}
+			if name == "rcpt" { // the message goes to the others
+				p.mail("a@b.example", "good@example.org", plain, "250")
+				r.only("to <good@example.org>")
 			}
 		})
-	}
-}
-
-// The recipients that a filter refuses are not the message's; the others get it.
-func TestFilterRefusesOneRecipient(t *testing.T) {
-	f := filterOn(t, &sieve{at: map[string]gomilter.Response{"rcpt bad@example.org": gomilter.RespReject}})
-	r := start(t, with(f))
-	p := r.dial()
-	p.say("EHLO client.example.net", "250")
-	p.say("MAIL FROM:<a@b.example>", "250")
-	p.say("RCPT TO:<bad@example.org>", "550")
-	p.say("RCPT TO:<good@example.org>", "250")
-	p.say("DATA", "354")
-	p.say("Subject: x\r\n\r\nhi\r\n.", "250")
-	if got := r.only(); !strings.Contains(got, "\nto <good@example.org>\nenv-end\n") || strings.Contains(got, "bad@") {
-		t.Errorf("got %s", got)
 	}
 }
 
@@ -238,7 +239,7 @@ func TestFilterChangesTheMessage(t *testing.T) {
 				return gomilter.RespAccept
 			}
 			r := start(t, with(f))
-			r.dial().mail("a@example.net", "b@example.org", tt.message, "250")
+			r.greeted().mail("a@example.net", "b@example.org", tt.message, "250")
 			if got := r.content(); got != tt.want {
 				t.Errorf("got\n%.300q\nwant\n%.300q", got, tt.want)
 			}
@@ -258,70 +259,41 @@ func TestFilterChangesTheEnvelope(t *testing.T) {
 		return gomilter.RespContinue
 	}
 	r := start(t, with(f))
-	p := r.dial()
-	p.say("EHLO client.example.net", "250")
-	p.say("MAIL FROM:<a@b.example>", "250")
+	p := r.greeted().from("a@b.example")
 	for _, to := range []string{"kept@example.org", "gone@example.org"} {
 		p.say("RCPT TO:<"+to+"> NOTIFY=NEVER", "250")
 	}
-	p.say("DATA", "354")
-	id := idIn(t, p.say("Subject: x\r\n\r\nhi\r\n.", "250"))
-	got := r.only()
-	if want := "from <new@example.net>\ntodsn NOTIFY=NEVER\nto <kept@example.org>\nto <added@example.org>\nto <B@EXAMPLE.org>\nenv-end\n"; !strings.Contains(got, want) {
-		t.Errorf("got %s", got)
-	}
-	if n := strings.Count(r.log.String(), "filter-nonsense"); n != 2 {
-		t.Errorf("%d complaints, want 2", n)
-	}
-	if got := r.book(t).Records[id]; got == nil || got.In != 3 {
+	id := p.id(p.content(plain, "250"))
+	r.only("from <new@example.net>\ntodsn NOTIFY=NEVER\nto <kept@example.org>\nto <added@example.org>\nto <B@EXAMPLE.org>\nenv-end")
+	r.log.Expect(t, 2, "msg=filter-nonsense")
+	if got := r.book().Records[id]; got == nil || got.In != 3 {
 		t.Errorf("the ledger has %+v", got)
 	}
 }
 
-func (r *running) book(t *testing.T) *ledger.Book {
-	t.Helper()
-	po, err := postoffice.Open(postoffice.Config{FS: r.disk})
-	if err != nil {
-		t.Fatal(err)
+// A discarded message is accepted, goes nowhere, and has an end in the ledger.
+func TestDiscardedMessageIsAccountedFor(t *testing.T) {
+	discard := func(step string) *sieve {
+		return &sieve{at: map[string]gomilter.Response{step: gomilter.RespDiscard}}
 	}
-	book, err := ledger.Read(po)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return book
-}
-
-// A message that is thrown away is taken, goes nowhere, and has an end in the ledger.
-func TestDiscardedMessageIsTakenAndAccountedFor(t *testing.T) {
 	for name, f := range map[string]*sieve{
-		"connect": {at: map[string]gomilter.Response{"connect": gomilter.RespDiscard}},
-		"mail":    {at: map[string]gomilter.Response{"mail": gomilter.RespDiscard}},
-		"rcpt":    {at: map[string]gomilter.Response{"rcpt": gomilter.RespDiscard}},
-		"header":  {at: map[string]gomilter.Response{"header": gomilter.RespDiscard}},
-		"body":    {at: map[string]gomilter.Response{"body": gomilter.RespDiscard}},
+		"connect": discard("connect"), "mail": discard("mail"), "rcpt": discard("rcpt"), "header": discard("header"), "body": discard("body"),
 		"no recipient left": {end: func(m *gomilter.Modifier) gomilter.Response {
-			_ = m.DeleteRecipient("b@example.org")
+			_ = m.DeleteRecipient(toUs)
 			_ = m.DeleteRecipient("c@example.org")
 			return gomilter.RespContinue
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, with(filterOn(t, f)))
-			p := r.dial()
-			p.say("EHLO client.example.net", "250")
-			p.say("MAIL FROM:<a@b.example>", "250")
-			p.say("RCPT TO:<b@example.org>", "250")
-			p.say("RCPT TO:<c@example.org>", "250")
-			p.say("DATA", "354")
-			id := idIn(t, p.say("Subject: x\r\n\r\nhi\r\n.", "250 2.0.0"))
+			p := r.greeted().begin().to("c@example.org")
+			id := p.id(p.content(plain, "250 2.0.0"))
 			r.nothing()
-			got := r.book(t).Records[id]
+			got := r.book().Records[id]
 			if got == nil || got.In != 2 || got.Open() || got.End.Gone != 2 || got.Why != "discarded" {
 				t.Errorf("the ledger has %+v", got)
 			}
-			if !strings.Contains(r.log.String(), "msg=discarded") {
-				t.Error("no log line")
-			}
+			r.log.Expect(t, 1, "msg=discarded")
 		})
 	}
 }
@@ -334,66 +306,64 @@ func TestQuarantinedMessageIsFrozen(t *testing.T) {
 		return gomilter.RespAccept
 	}})
 	r := start(t, with(f))
-	r.dial().mail("a@example.net", "b@example.org", plain, "250 2.0.0")
-	r.nothing()
-	if got := r.names("freezer"); !slices.ContainsFunc(got, func(n string) bool { return strings.HasSuffix(n, "."+"filter") }) {
-		t.Errorf("freezer/ holds %q", got)
-	}
+	r.greeted().mail("a@example.net", "b@example.org", plain, "250 2.0.0")
+	r.frozen("filter")
 }
 
-func TestFilterThatIsDown(t *testing.T) {
+func TestMILTERTROUBLEDecidesWhileAFilterIsDown(t *testing.T) {
 	down := &sieve{address: "127.0.0.1:1"}
-	for name, tt := range map[string]struct {
-		accept bool
-		want   string
-	}{"defer": {false, "451 4.7.1"}, "accept": {true, "250"}} {
-		t.Run(name, func(t *testing.T) {
-			up := filterOn(t, &sieve{})
-			r := start(t, func(c *Config) { with(down, up)(c); c.Filters.TroubleAccepts = tt.accept })
-			p := r.dial()
-			p.say("EHLO client.example.net", "250")
-			p.say("MAIL FROM:<a@b.example>", tt.want)
-			p.say("RSET", "250")
-			p.say("MAIL FROM:<a@b.example>", tt.want)
-			if n := strings.Count(r.log.String(), "filter-trouble"); n != 1 {
-				t.Errorf("said %d times, want once", n)
-			}
-			if heard := up.said() != ""; heard != tt.accept {
-				t.Errorf("the other filter was asked: %v", heard)
-			}
-		})
+	for accept, want := range map[bool]string{false: "451 4.7.1", true: "250"} {
+		up := filterOn(t, &sieve{})
+		r := start(t, func(c *Config) { with(down, up)(c); c.Filters.TroubleAccepts = accept })
+		p := r.greeted()
+		p.say("MAIL FROM:<a@b.example>", want)
+		p.say("RSET", "250")
+		p.say("MAIL FROM:<a@b.example>", want)
+		r.log.Expect(t, 1, "msg=filter-trouble")
+		if heard := up.said() != ""; heard != accept {
+			t.Errorf("the other filter was asked: %v", heard)
+		}
 	}
 }
 
-// A filter that dies in the middle of a message: the client is told to try again, and
-// the next message finds the filter that has been started anew.
+// A filter that dies in the middle of a message: the client has to try again, and the next
+// message finds the filter that has been started anew.
 func TestFilterThatDiesIsFoundAgain(t *testing.T) {
 	for _, step := range []string{"rcpt", "header", "body"} {
 		t.Run(step, func(t *testing.T) {
 			f := filterOn(t, &sieve{at: map[string]gomilter.Response{step: gomilter.NewResponse('?', nil)}})
 			r := start(t, with(f))
-			p := r.dial()
-			p.say("EHLO client.example.net", "250")
-			p.say("MAIL FROM:<a@b.example>", "250")
+			p := r.greeted().from("a@b.example")
 			if step == "rcpt" {
 				p.say("RCPT TO:<b@example.org>", "451 4.7.1")
 				p.say("RCPT TO:<c@example.org>", "451 4.7.1")
 				p.say("RSET", "250")
 			} else {
-				p.say("RCPT TO:<b@example.org>", "250")
-				p.say("DATA", "354")
-				p.say("Subject: x\r\n\r\nhi\r\n.", "451 4.7.1")
+				p.to(toUs).content(plain, "451 4.7.1")
 			}
 			r.nothing()
 			f.mu.Lock()
 			f.at = nil
 			f.mu.Unlock()
-			p.mail("a@b.example", "b@example.org", plain, "250")
+			p.begin().content(plain, "250")
 			r.only()
-			if n := strings.Count(r.log.String(), "filter-recovered"); n != 1 {
-				t.Errorf("recovered %d times", n)
-			}
+			r.log.Expect(t, 1, "msg=filter-recovered")
 		})
+	}
+}
+
+// A filter that was restarted sees the next message of a connection that is open.
+func TestRestartedFilterSeesTheNextMessage(t *testing.T) {
+	f := filterOn(t, &sieve{})
+	p := start(t, with(f)).greeted()
+	p.begin().content(plain, "250")
+	for len(f.conns) > 0 {
+		(<-f.conns).Close()
+	}
+	f.said()
+	p.begin().content(plain, "250")
+	if got := f.said(); !strings.Contains(got, "connect") || !strings.Contains(got, "body hi") {
+		t.Errorf("it has seen %q", got)
 	}
 }
 
@@ -409,7 +379,7 @@ func TestFiltersFollowOneAnother(t *testing.T) {
 		return gomilter.RespAccept
 	}})
 	r := start(t, with(first, second))
-	r.dial().mail("a@example.net", "b@example.org", plain, "250")
+	r.greeted().mail("a@example.net", "b@example.org", plain, "250")
 	if got := r.content(); got != "Subject: x\nTo: one\nTo: two\nX-First: 1\n\nnewer\n" {
 		t.Errorf("got %q", got)
 	}
@@ -429,58 +399,29 @@ func TestStopDoesNotWaitForAFilter(t *testing.T) {
 		c.Filters.Milters = []milter.Config{{Network: "tcp", Address: l.Addr().String(), Timeout: time.Hour}}
 		c.StopTimeout = 50 * time.Millisecond
 	})
-	p := r.dial()
-	p.say("EHLO client.example.net", "250")
-	p.send("MAIL FROM:<a@b.example>\r\n")
+	r.greeted().send("MAIL FROM:<a@b.example>\r\n")
 	silent, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
 	begin := time.Now()
-	r.stop()
-	if err := r.ended(); err != nil {
-		t.Error(err)
-	}
+	r.ended()
 	if took := time.Since(begin); took > killGrace/2 {
 		t.Errorf("it took %v", took)
 	}
 }
 
-// Another's mail system by LMTP: filters see it too, and each recipient is told.
+// By LMTP: filters see the message too, and each recipient is refused.
 func TestFilterRefusesAContentThatCameByLMTP(t *testing.T) {
 	f := filterOn(t, &sieve{at: map[string]gomilter.Response{"body": gomilter.RespReject}})
-	socket := filepath.Join(t.TempDir(), "lmtp")
-	r := start(t, func(c *Config) { with(f)(c); c.LMTPListen = []string{socket} })
-	p := r.connectTo("unix", socket)
-	p.expect("220")
+	r := start(t, func(c *Config) { with(f)(c); withLMTP(t)(c) })
+	p := r.lmtp()
 	p.say("LHLO client.example.net", "250")
-	p.say("MAIL FROM:<a@b.example>", "250")
-	p.say("RCPT TO:<b@mx.example.org>", "250")
-	p.say("RCPT TO:<c@mx.example.org>", "250")
-	p.say("DATA", "354")
-	p.say("Subject: x\r\n\r\nhi\r\n.", "550 5.7.1")
+	p.begin().to("c@mx.example.org").content(plain, "550 5.7.1")
 	p.expect("550 5.7.1")
 	r.nothing()
 	if got := f.said(); !strings.HasPrefix(got, "connect localhost unknown <nil> lmtp|") {
 		t.Errorf("it got %s", got)
-	}
-}
-
-// BDAT takes the same way as DATA.
-func TestFilterSeesWhatComesInChunks(t *testing.T) {
-	f := filterOn(t, &sieve{})
-	r := start(t, with(f))
-	p := r.dial()
-	p.say("EHLO client.example.net", "250")
-	p.send("MAIL FROM:<a@b.example>\r\nRCPT TO:<b@example.org>\r\nBDAT 12\r\nSubject: x\r\n")
-	p.expect("250", "250", "250")
-	p.send("BDAT 6 LAST\r\n\r\nhi\r\n")
-	p.expect("250 2.0.0")
-	if got := f.said(); !strings.HasSuffix(got, "header Subject:x|headers|body hi") {
-		t.Errorf("it got %s", got)
-	}
-	if got := r.content(); got != "Subject: x\n\nhi\n" {
-		t.Errorf("got %q", got)
 	}
 }

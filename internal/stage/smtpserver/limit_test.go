@@ -2,115 +2,172 @@ package smtpserver
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 )
 
-// M46: connections at once, of one address and in all.
-func TestConnectionsOfOneAddressAreLimited(t *testing.T) {
-	r := start(t, func(c *Config) { c.Limits.PerAddress = 2 })
-	first, second := r.dial(), r.dial()
-	third := r.connect()
-	third.expect("421 4.7.0")
-	third.end()
-	first.say("QUIT", "221")
-	first.end()
-	eventually(t, "there is room for another", func() bool {
-		p := r.connect()
-		defer p.Close()
-		return strings.HasPrefix(p.reply(), "220")
+// M46: connections at once, of one address and in all. When one ends there is room again.
+func TestConnectionsAreLimited(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"of one address": {func(c *Config) { c.Limits.PerAddress = 2 }, "421 4.7.0"},
+		"in all":         {func(c *Config) { c.MaxConnections = 2 }, "421 4.3.2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, tt.change)
+			first, second := r.dial(), r.dial()
+			r.connect(0).end(tt.want)
+			first.say("QUIT", "221")
+			first.end()
+			logtest.Eventually(t, "room for another", func() bool {
+				p := r.connect(0)
+				defer p.Close()
+				return strings.HasPrefix(p.reply(), "220")
+			})
+			second.say("NOOP", "250")
+		})
+	}
+}
+
+// A fifth of the connections is for our users and LIMITSEXEMPT.
+func TestUnauthenticatedClientsDoNotTakeAllConnections(t *testing.T) {
+	r := start(t, func(c *Config) {
+		c.MaxConnections = 5
+		c.Limits.Exempt = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}
 	})
-	second.say("NOOP", "250")
+	for range 4 {
+		r.dial()
+	}
+	r.connect(0).end("421 4.3.2")
+	r.connectFrom(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, r.addrs[0]).expect("220")
 }
 
 // M46.
-func TestRatesAreAnsweredForNow(t *testing.T) {
+func TestRatesAreAnsweredTemporarily(t *testing.T) {
 	rate := limits.Rate{Count: 2, Per: time.Hour}
 	t.Run("connections", func(t *testing.T) {
 		r := start(t, func(c *Config) { c.Limits.Connections = rate })
 		for range 2 {
-			p := r.dial()
-			p.say("QUIT", "221")
+			r.dial().say("QUIT", "221")
 		}
-		p := r.connect()
-		p.expect("421 4.7.0")
-		p.end()
+		r.connect(0).end("421 4.7.0")
 	})
 	t.Run("messages", func(t *testing.T) {
 		r := start(t, func(c *Config) { c.Limits.Messages = rate })
-		p := r.dial()
-		p.say("EHLO c", "250")
+		p := r.greeted()
 		for range 2 {
-			p.say("MAIL FROM:<a@b>", "250")
-			p.say("RCPT TO:<c@d>", "250")
-			p.say("DATA", "354")
-			p.say("hi\r\n.", "250")
+			p.begin().content(plain, "250")
 		}
 		p.say("MAIL FROM:<a@b>", "450 4.7.1")
 		p.say("RCPT TO:<c@d>", "503")
-		if got := len(r.names("router")); got != 2 {
-			t.Errorf("%d messages, want 2", got)
-		}
 	})
 	t.Run("recipients", func(t *testing.T) {
 		r := start(t, func(c *Config) { c.Limits.Recipients = rate })
-		p := r.dial()
-		p.say("EHLO c", "250")
-		p.say("MAIL FROM:<a@b>", "250")
-		p.say("RCPT TO:<one@d>", "250")
-		p.say("RCPT TO:<two@d>", "250")
+		p := r.greeted().from("a@b").to("one@d", "two@d")
 		p.say("RCPT TO:<three@d>", "450 4.7.1")
-		p.say("DATA", "354")
-		p.say("hi\r\n.", "250")
-		if got := r.only(); strings.Contains(got, "three") || !strings.Contains(got, "two") {
-			t.Errorf("got %q", got)
-		}
+		p.content(plain, "250")
+		r.only("to <one@d>\nto <two@d>\nenv-end")
 	})
 	t.Run("a user's messages", func(t *testing.T) {
 		r := submission(t, func(c *Config) { c.Limits.Messages = limits.Rate{Count: 1, Per: time.Hour} })
 		for _, want := range []string{"250", "450 4.7.1"} {
-			p := r.dial()
-			p.say("EHLO c", "250")
+			p := r.greeted()
 			p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
 			p.say("MAIL FROM:<a@b>", want)
 		}
 	})
 }
 
-// M46: recipients of one message.
-func TestRecipientsOfAMessageAreLimited(t *testing.T) {
-	r := start(t, func(c *Config) { c.MaxRecipients = 2 })
-	p := r.dial()
-	p.say("EHLO c", "250")
-	p.say("MAIL FROM:<a@b>", "250")
-	p.say("RCPT TO:<one@d>", "250")
-	p.say("RCPT TO:<two@d>", "250")
-	p.say("RCPT TO:<three@d>", "452 4.5.3")
-	p.say("DATA", "354")
-	p.say("hi\r\n.", "250")
+// M46: recipients of one message. Atk6: an unauthenticated client from a foreign network may
+// name fewer, and sends the message to those (RFC 5321 section 4.5.3.1.8).
+func TestAtk6RecipientsOfAMessageAreLimited(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*Config)
+		most   int
+	}{
+		"a foreign network": {func(*Config) {}, 100},
+		"RELAYNETS":         {func(c *Config) { c.Access.RelayNets = loopback }, 120},
+		"LIMITSEXEMPT":      {func(c *Config) { c.Limits.Exempt = loopback }, 120},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, func(c *Config) {
+				c.MaxRecipients, c.MaxRecipientsUnauth, c.Access.RelayNets = 120, 100, nil
+				tt.change(c)
+			})
+			p := r.greeted().from("a@b.example")
+			for i := range tt.most {
+				p.to("r" + strconv.Itoa(i) + "@localhost")
+			}
+			p.say("RCPT TO:<more@localhost>", "452 4.5.3")
+			p.content(plain, "250")
+			if got := strings.Count(r.only(), "\nto "); got != tt.most {
+				t.Errorf("%d recipients were taken, want %d", got, tt.most)
+			}
+		})
+	}
+}
+
+// Atk2: a router can read what is answered with 250, however much its recipients take: the
+// one with which the envelope would be too large gets 452.
+func TestAtk2AcceptedEnvelopeCanBeRead(t *testing.T) {
+	t.Parallel()
+	r := start(t, func(c *Config) { c.MaxRecipients = 0 })
+	p := r.greeted().from("a@b")
+	const batch = 500
+	original := strings.Repeat("o", 470) + "@example.com" // RFC 3461 section 4.2 allows 500 octets
+	taken, full := 0, false
+	for n := 0; !full && n < 100*batch; n += batch {
+		var lines strings.Builder
+		for i := range batch {
+			fmt.Fprintf(&lines, "RCPT TO:<r%d.%s@example.com> NOTIFY=FAILURE ORCPT=rfc822;%s\r\n", n+i, strings.Repeat("x", 50), original)
+		}
+		p.send(lines.String())
+		for range batch {
+			switch said := p.reply(); {
+			case strings.HasPrefix(said, "250") && !full:
+				taken++
+			case strings.HasPrefix(said, "452 4.5.3"):
+				full = true
+			default:
+				t.Fatalf("recipient %d, full %v: %q", taken, full, said)
+			}
+		}
+	}
+	if !full || taken < 10_000 {
+		t.Fatalf("%d recipients were taken, and the limit was met: %v", taken, full)
+	}
+	p.content(plain, "250")
+	m, err := envelope.Read(strings.NewReader(r.only()))
+	if err != nil || len(m.Recipients) != taken {
+		t.Fatalf("a router reads %+.200v, %v; want %d recipients", m, err, taken)
+	}
 }
 
 // M46: errors of one connection.
 func TestManyErrorsEndTheConnection(t *testing.T) {
-	one := func(p *peer) { p.say("MAIL FROM:<a@b", "501") }
+	limited := func(t *testing.T) *peer {
+		return start(t, func(c *Config) { c.Limits.Errors = 5 }).greeted()
+	}
 	t.Run("at the limit", func(t *testing.T) {
-		r := start(t, func(c *Config) { c.Limits.Errors = 5 })
-		p := r.dial()
-		p.say("EHLO c", "250")
+		p := limited(t)
 		for range 5 {
-			one(p)
+			p.say("MAIL FROM:<a@b", "501")
 		}
-		p.expect("421 4.7.0")
-		p.end()
+		p.end("421 4.7.0")
 	})
 	t.Run("sent all at once", func(t *testing.T) {
-		r := start(t, func(c *Config) { c.Limits.Errors = 5 })
-		p := r.dial()
-		p.say("EHLO c", "250")
+		p := limited(t)
 		p.send(strings.Repeat("RCPT TO:<a@b>\r\n", 2000))
 		n := 0
 		for got := ""; !strings.HasPrefix(got, "421 4.7.0"); n++ {
@@ -122,103 +179,93 @@ func TestManyErrorsEndTheConnection(t *testing.T) {
 		p.end()
 	})
 	t.Run("a message begins the count anew", func(t *testing.T) {
-		r := start(t, func(c *Config) { c.Limits.Errors = 5 })
-		p := r.dial()
-		p.say("EHLO c", "250")
+		p := limited(t)
 		for range 4 {
-			one(p)
-			one(p)
-			p.say("MAIL FROM:<a@b>", "250")
-			p.say("RCPT TO:<c@d>", "250")
-			p.say("DATA", "354")
-			p.say("hi\r\n.", "250")
+			p.say("MAIL FROM:<a@b", "501")
+			p.say("MAIL FROM:<a@b", "501")
+			p.begin().content(plain, "250")
 		}
+	})
+	t.Run("commands that do nothing count after a hundred", func(t *testing.T) {
+		p := limited(t)
+		for range 100 - 1 {
+			p.say("NOOP", "250")
+		}
+		for range 5 {
+			p.say("RSET", "250")
+		}
+		p.end("421 4.7.0")
 	})
 }
 
 // A client that is cut comes again with the same list in the same order: those behind the
 // cut would never get the message.
 func TestRefusedRecipientsCostTheOthersNothing(t *testing.T) {
-	finish := func(r *running, p *peer, rcpts int) {
-		t.Helper()
-		p.say("DATA", "354")
-		p.say("hi\r\n.", "250")
-		if got := strings.Count(r.only(), "\nto "); got != rcpts {
-			t.Errorf("%d recipients, want %d", got, rcpts)
-		}
-	}
 	t.Run("above MAXRCPT", func(t *testing.T) {
 		r := start(t, func(c *Config) { c.Limits.Errors, c.MaxRecipients = 5, 2 })
-		p := r.dial()
-		p.say("EHLO c", "250")
-		p.say("MAIL FROM:<a@b>", "250")
-		p.say("RCPT TO:<one@d>", "250")
-		p.say("RCPT TO:<two@d>", "250")
+		p := r.greeted().from("a@b").to("one@d", "two@d")
 		for range 20 {
 			p.say("RCPT TO:<three@d>", "452 4.5.3")
 		}
-		finish(r, p, 2)
+		p.content(plain, "250")
+		r.only("to <one@d>\nto <two@d>\nenv-end")
 	})
-	t.Run("put off before any is taken", func(t *testing.T) {
+	t.Run("deferred before any is taken", func(t *testing.T) {
 		r := ruled(t, map[string]string{"access": "defer to=later@example.org\n"}, func(c *Config) { c.Limits.Errors = 5 })
 		p := r.as(outsider, "").from("a@example.net")
 		for range 20 {
 			p.say("RCPT TO:<later@example.org>", "4")
 		}
-		p.say("RCPT TO:<b@example.org>", "250")
-		finish(r, p, 1)
+		p.to("b@example.org").content(plain, "250")
 	})
-	t.Run("nobody there", func(t *testing.T) {
-		r := start(t, func(c *Config) { c.Limits.Errors, c.Access.RelayNets, c.Access.LocalNamesFile = 5, nil, "" })
-		p := r.dial()
-		p.say("EHLO c", "250")
-		p.say("MAIL FROM:<a@b>", "250")
-		p.say("RCPT TO:<one@localhost>", "250")
+	t.Run("unknown users", func(t *testing.T) {
+		r := start(t, func(c *Config) { c.Limits.Errors, c.Access.RelayNets = 5, nil })
+		p := r.greeted().from("a@b").to("one@localhost")
 		for range 5 {
 			p.say("RCPT TO:<x@elsewhere.example>", "550")
 		}
-		// Who tries addresses learns no more.
+		// A client that tries addresses learns no more.
 		p.say("RCPT TO:<x@elsewhere.example>", "452 4.5.3")
 		p.say("RCPT TO:<two@localhost>", "452 4.5.3")
-		finish(r, p, 1)
-		p.say("MAIL FROM:<a@b>", "250")
+		p.content(plain, "250")
+		r.only("from <a@b>\nto <one@localhost>\nenv-end")
+		p.from("a@b")
 		for range 5 {
 			p.say("RCPT TO:<x@elsewhere.example>", "550")
 		}
-		p.expect("421 4.7.0")
-		p.end()
+		p.end("421 4.7.0")
 	})
 }
 
-// minutes is a clock that goes on by one each time it is looked at, so that what the
-// machine has left is measured anew.
+// minutes is a clock that goes on by one at each call, so that what the machine has left is
+// measured anew.
 func minutes() func() time.Time {
 	var n atomic.Int64
 	start := time.Now()
 	return func() time.Time { return start.Add(time.Duration(n.Add(1)) * time.Minute) }
 }
 
-// M46: free space and files are looked at before the data, and the greeting is given.
-func TestLittleSpaceIsToldBeforeTheData(t *testing.T) {
+// M46: free space and files are measured before the data; the greeting is given.
+func TestLittleSpaceIsReportedBeforeTheData(t *testing.T) {
 	var free, files atomic.Int64
 	r := start(t, func(c *Config) {
 		c.Limits.MinFree, c.Limits.MinFiles = 1<<20, 100
 		c.Limits.Now = minutes()
 		c.Limits.Measure = func(string) (int64, int64, error) { return free.Load(), files.Load(), nil }
 	})
-	p := r.dial()
-	p.say("EHLO c", "250")
+	p := r.greeted()
 	for name, tt := range map[string]struct {
 		free, files int64
 		mail, want  string
 	}{
-		"enough":           {10 << 20, 1000, "MAIL FROM:<a@b>", "250"},
-		"no space":         {1<<20 - 1, 1000, "MAIL FROM:<a@b>", "452 4.3.1"},
-		"no space for it":  {10 << 20, 1000, "MAIL FROM:<a@b> SIZE=9500000", "452 4.3.1"},
-		"space for it":     {10 << 20, 1000, "MAIL FROM:<a@b> SIZE=9000000", "250"},
-		"no files":         {10 << 20, 99, "MAIL FROM:<a@b>", "452 4.3.0"},
-		"files of no end":  {10 << 20, -1, "MAIL FROM:<a@b>", "250"},
-		"space once again": {10 << 20, 1000, "MAIL FROM:<a@b>", "250"},
+		"enough":                 {10 << 20, 1000, "MAIL FROM:<a@b>", "250"},
+		"no space":               {1<<20 - 1, 1000, "MAIL FROM:<a@b>", "452 4.3.1"},
+		"no space for it":        {10 << 20, 1000, "MAIL FROM:<a@b> SIZE=9500000", "452 4.3.1"},
+		"space for it":           {10 << 20, 1000, "MAIL FROM:<a@b> SIZE=9000000", "250"},
+		"no files":               {10 << 20, 99, "MAIL FROM:<a@b>", "452 4.3.0"},
+		"any number of files":    {10 << 20, -1, "MAIL FROM:<a@b>", "250"},
+		"there is space anew":    {10 << 20, 1000, "MAIL FROM:<a@b>", "250"},
+		"exactly what is needed": {1 << 20, 100, "MAIL FROM:<a@b>", "250"},
 	} {
 		free.Store(tt.free)
 		files.Store(tt.files)
@@ -227,42 +274,21 @@ func TestLittleSpaceIsToldBeforeTheData(t *testing.T) {
 		}
 		p.say("RSET", "250")
 	}
-	r.nothing()
 }
 
 // M46.
 func TestLoadTurnsClientsAwayForNow(t *testing.T) {
 	var tenths atomic.Int64
-	tenths.Store(10)
 	r := start(t, func(c *Config) {
 		c.Limits.MaxLoad = 4
 		c.Limits.Now = minutes()
 		c.Limits.Load = func() (float64, error) { return float64(tenths.Load()) / 10, nil }
 	})
-	p := r.dial()
-	p.say("EHLO c", "250")
-	p.say("MAIL FROM:<a@b>", "250")
-	p.say("RSET", "250")
+	p := r.greeted()
 	tenths.Store(45)
 	p.say("MAIL FROM:<a@b>", "451 4.3.2")
-	late := r.connect()
-	late.expect("421 4.3.2")
-	late.end()
+	r.connect(0).end("421 4.3.2")
 	tenths.Store(40)
 	p.say("MAIL FROM:<a@b>", "250")
 	r.dial()
-	r.nothing()
-}
-
-// M46: sizes, declared and not.
-func TestSizeIsLimited(t *testing.T) {
-	r := start(t, func(c *Config) { c.MaxSize = 1000 })
-	p := r.dial()
-	p.say("EHLO c", "250")
-	p.say("MAIL FROM:<a@b> SIZE=1001", "552 5.3.4")
-	p.say("MAIL FROM:<a@b> SIZE=1000", "250")
-	p.say("RCPT TO:<c@d>", "250")
-	p.say("DATA", "354")
-	p.say(fmt.Sprintf("%01000d\r\n.", 0), "552 5.3.4")
-	r.nothing()
 }

@@ -1,15 +1,13 @@
 package smtpserver
 
 import (
+	"crypto/tls"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
-	"github.com/emersion/go-smtp"
-
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/stage/smtpserver/session"
 )
 
 // M1: SMTP's form is undone and nothing else: golden message files.
@@ -33,8 +31,7 @@ func TestMessageFileHoldsTheMessagesBytes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, nil)
-			p := r.dial()
-			p.transaction()
+			p := r.greeted().from("a@example.net").to("b@example.org").data()
 			p.send(data)
 			p.expect("250 2.0.0")
 			p.say("QUIT", "221")
@@ -43,11 +40,10 @@ func TestMessageFileHoldsTheMessagesBytes(t *testing.T) {
 	}
 }
 
-// The same bytes, one write(2) each: no sequence depends on how it was cut.
+// No sequence depends on how it was cut: the same bytes, one write(2) each.
 func TestContentDoesNotDependOnPieces(t *testing.T) {
 	r := start(t, nil)
-	p := r.dial()
-	p.transaction()
+	p := r.greeted().begin().data()
 	for _, b := range []byte("a\r\n..\r\r\n\n.\r\n.\n.\rx\r\n.\r\n") {
 		p.send(string(b))
 	}
@@ -68,17 +64,17 @@ func TestChunksHoldTheMessagesBytes(t *testing.T) {
 		"CRLF cut in two":     {[]string{"a\r", "\nb"}, "a\nb"},
 		"CR at the end":       {[]string{"a\r"}, "a\r"},
 		"dots mean nothing":   {[]string{"a\r\n.\r\n.", ".\r\n"}, "a\n.\n..\n"},
-		"chunk that commands": {[]string{"QUIT\r\nBDAT 5\r\n", "RSET\r\n"}, "QUIT\nBDAT 5\nRSET\n"},
+		"chunk of commands":   {[]string{"QUIT\r\nBDAT 5\r\n", "RSET\r\n"}, "QUIT\nBDAT 5\nRSET\n"},
 		"any bytes":           {[]string{"\x00\xff\n\r\r\n", "\n"}, "\x00\xff\n\r\n\n"},
 		"empty last chunk":    {[]string{"a\r\n", ""}, "a\n"},
 		"large":               {[]string{big, big[:5], big[5:]}, strings.ReplaceAll(big+big, "\r\n", "\n")},
 		"long line":           {[]string{strings.Repeat("x", 200<<10) + "\r\n"}, strings.Repeat("x", 200<<10) + "\n"},
+		"a long header field": {[]string{"X: " + strings.Repeat("x", 200<<10) + "\r\n\r\nhi"}, "X: " + strings.Repeat("x", 200<<10) + "\n\nhi"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, nil)
-			p := r.dial()
-			p.say("EHLO client.example.net", "250")
-			// RFC 3030 §2: chunks may follow their commands without waiting.
+			p := r.greeted()
+			// RFC 3030 section 2: chunks may follow their commands without waiting.
 			all := "MAIL FROM:<a@example.net>\r\nRCPT TO:<b@example.org>\r\n"
 			replies := []string{"250", "250"}
 			for i, c := range tt.chunks {
@@ -87,30 +83,14 @@ func TestChunksHoldTheMessagesBytes(t *testing.T) {
 					last = " LAST"
 				}
 				all += fmt.Sprintf("BDAT %d%s\r\n%s", len(c), last, c)
-				replies = append(replies, "250")
+				replies = append(replies, "250 2.0.0")
 			}
 			p.send(all + "QUIT\r\n")
-			if got := p.expect(replies...); !strings.HasPrefix(got, "250 2.0.0") {
-				t.Errorf("last reply %q", got)
-			}
-			p.expect("221")
-			p.end()
+			p.end(append(replies, "221")...)
 			if got := r.content(); got != tt.want {
 				t.Errorf("got %.100q (%d bytes), want %.100q (%d bytes)", got, len(got), tt.want, len(tt.want))
 			}
 		})
-	}
-}
-
-func TestLongHeaderLinePasses(t *testing.T) {
-	r := start(t, nil)
-	p := r.dial()
-	p.transaction()
-	header := "X-Long: " + strings.Repeat("x", 200<<10)
-	p.send(header + "\r\n\r\nhi\r\n.\r\n")
-	p.expect("250")
-	if got, want := r.content(), header+"\n\nhi\n"; got != want {
-		t.Errorf("got %d bytes, want %d", len(got), len(want))
 	}
 }
 
@@ -143,12 +123,11 @@ func TestEnvelopeHoldsParameters(t *testing.T) {
 			r := start(t, nil)
 			p := r.dial()
 			p.say(tt.greet, "250")
-			p.say("MAIL FROM:"+tt.mail, "250")
+			p.say("MAIL FROM:"+tt.mail, "250 2.1.0")
 			for _, rcpt := range tt.rcpts {
-				p.say("RCPT TO:"+rcpt, "250")
+				p.say("RCPT TO:"+rcpt, "250 2.1.5")
 			}
-			p.say("DATA", "354")
-			p.say("Subject: x\r\n\r\nhi\r\n.", "250")
+			p.content("Subject: x\n\nhi\n", "250")
 			got := r.only()
 			golden(t, "envelope "+name, got)
 			if _, err := envelope.Read(strings.NewReader(got)); err != nil {
@@ -158,164 +137,110 @@ func TestEnvelopeHoldsParameters(t *testing.T) {
 	}
 }
 
-func TestOneConnectionTakesManyMessages(t *testing.T) {
-	r := start(t, nil)
-	p := r.dial()
-	p.say("EHLO c", "250")
-	for range 3 {
-		// RFC 2920 §3.1: the commands of one message at once, and after its end those of
-		// the next.
-		p.send("MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\n")
-		p.expect("250", "250", "354")
-		p.send("Subject: x\r\n\r\nfirst\r\n.\r\nRSET\r\nMAIL FROM:<e@f>\r\nRCPT TO:<g@h>\r\nBDAT 6 LAST\r\nsecond")
-		p.expect("250 2.0.0", "250", "250", "250", "250 2.0.0")
-	}
-	p.say("QUIT", "221")
-	var first, second int
-	for _, name := range r.names("router") {
-		switch m := r.message(name); {
-		case strings.HasSuffix(m, "from <a@b>\nto <c@d>\nenv-end\nSubject: x\n\nfirst\n"):
-			first++
-		case strings.HasSuffix(m, "from <e@f>\nto <g@h>\nenv-end\nsecond"):
-			second++
-		default:
-			t.Errorf("message %q", m)
+// RFC 3848, RFC 6531 section 4.3: the protocol as Received lines name it.
+func TestProtocolIsNamedAsRegistered(t *testing.T) {
+	for want, test := range map[string]struct {
+		with string
+		tls  bool
+		user string
+		utf8 bool
+	}{
+		"SMTP": {with: "SMTP"}, "ESMTP": {with: "ESMTP"}, "ESMTPS": {with: "ESMTP", tls: true},
+		"ESMTPA": {with: "ESMTP", user: "ann"}, "ESMTPSA": {with: "ESMTP", tls: true, user: "ann"},
+		"LMTP": {with: "LMTP"}, "LMTPS": {with: "LMTP", tls: true}, "LMTPSA": {with: "LMTP", tls: true, user: "ann"},
+		"UTF8SMTP": {with: "ESMTP", utf8: true}, "UTF8SMTPS": {with: "ESMTP", utf8: true, tls: true},
+		"UTF8SMTPSA": {with: "ESMTP", utf8: true, tls: true, user: "ann"}, "UTF8SMTPA": {with: "ESMTP", utf8: true, user: "ann"},
+		"UTF8LMTP": {with: "LMTP", utf8: true}, "UTF8LMTPS": {with: "LMTP", utf8: true, tls: true},
+	} {
+		c := session.Client{User: test.user}
+		if test.tls {
+			c.TLS = &tls.ConnectionState{}
 		}
-	}
-	if first != 3 || second != 3 {
-		t.Errorf("%d and %d messages, want 3 of each", first, second)
+		if got := protocolName(&session.Mail{Protocol: test.with, UTF8: test.utf8}, &c); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }
 
-// RFC 3030 §2: what is none of a message in chunks is refused and does not end it.
-func TestCommandsBetweenChunksLeaveTheMessageAlone(t *testing.T) {
-	r := start(t, nil)
-	p := r.dial()
-	p.say("EHLO c", "250")
-	p.say("MAIL FROM:<a@b>", "250")
-	p.say("RCPT TO:<c@d>", "250")
-	p.send("BDAT 3\r\none")
-	p.expect("250 2.0.0")
-	p.say("NOOP", "250")
-	p.say("DATA", "503")
-	p.say("MAIL FROM:<e@f>", "503")
-	p.say("RCPT TO:<g@h>", "503")
-	p.say("BDAT x", "501")
-	p.say("RSETTLE", "503")
-	p.send("BDAT 3 last\r\ntwo")
-	p.expect("250 2.0.0")
-	if got := r.only(); !strings.HasSuffix(got, "from <a@b>\nto <c@d>\nenv-end\nonetwo") {
+// smuggled is what follows a false end of a message.
+const smuggled = "MAIL FROM:<evil@example.net>\r\nRCPT TO:<c@mx.example.org>\r\nDATA\r\nsmuggled\r\n"
+
+// falseEnds are what some server takes for the end of a message, and whether there is an LF
+// without CR in it.
+var falseEnds = map[string]struct {
+	text string
+	bare bool
+}{
+	"LF dot LF":          {"\n.\n", true},
+	"LF dot CRLF":        {"\n.\r\n", true},
+	"CRLF dot LF":        {"\r\n.\n", true},
+	"CR dot CR":          {"\r.\r", false},
+	"CR dot CRLF":        {"\r.\r\n", false},
+	"CRLF dot CR":        {"\r\n.\r", false},
+	"CR dot LF":          {"\r.\n", true},
+	"LF dot CR":          {"\n.\r", true},
+	"CR CRLF dot CR":     {"\r\r\n.\r", false},
+	"CRLF dot CR CRLF":   {"\r\n.\r\r\n", false},
+	"CRLF dot NUL CRLF":  {"\r\n.\x00\r\n", false},
+	"CRLF NUL dot CRLF":  {"\r\n\x00.\r\n", false},
+	"CR NUL LF dot CRLF": {"\r\x00\n.\r\n", true},
+	"CRLF dot CR NUL LF": {"\r\n.\r\x00\n", true},
+	"CRLF dot blank":     {"\r\n. \r\n", false},
+	"NEL dot NEL":        {"\u0085.\u0085", false},
+	"line separators":    {"\u2028.\u2028", false},
+	"VT dot FF":          {"\v.\f", false},
+	"two dots":           {"\r\n..\r\n", false},
+}
+
+// Only CRLF dot CRLF ends a message, of any client; a remote client's bare LF has the
+// message refused when it was read to its end (RFC 5321 section 2.3.8, CVE-2023-51764).
+func TestFalseEndIsNoEnd(t *testing.T) {
+	for name, end := range falseEnds {
+		for _, by := range []string{"DATA", "BDAT", "BDAT in two"} {
+			for _, who := range []string{"remote", "remote, accept", "our own"} {
+				t.Run(name+" by "+by+" from "+who, func(t *testing.T) {
+					smuggle(t, end.text, by, who, end.bare && who == "remote")
+				})
+			}
+		}
+	}
+}
+
+func smuggle(t *testing.T, end, by, who string, refused bool) {
+	r := start(t, func(c *Config) {
+		c.XClientNets = loopback
+		c.Limits.AcceptBareLF = who == "remote, accept"
+	})
+	p := r.greeted()
+	if who != "our own" {
+		p = r.as("203.0.113.9", "")
+	}
+	p.begin()
+	content := "Subject: x\r\n\r\nfirst" + end + smuggled
+	want := "250 2.0.0"
+	if refused {
+		want = "550 5.6.0"
+	}
+	switch by {
+	case "DATA":
+		p.data().send(content + ".\r\n")
+	case "BDAT":
+		p.chunk(content, " LAST")
+	default: // cut in the middle of it
+		cut := strings.Index(content, end) + 1
+		p.chunk(content[:cut], "")
+		p.chunk(content[cut:], " LAST")
+		if first := p.reply(); refused && strings.HasPrefix(first, want) {
+			want = "503" // the second chunk belongs to no message
+		} else if !strings.HasPrefix(first, "250") {
+			t.Fatalf("first chunk: %q", first)
+		}
+	}
+	p.expect(want)
+	p.say("NOOP", "250") // nothing else was taken for a command
+	if refused {
+		r.nothing()
+	} else if got := r.only(); strings.Count(got, "\nfrom <") != 1 || !strings.Contains(got, "smuggled") {
 		t.Errorf("got %q", got)
 	}
-	p.say("MAIL FROM:<a@b>", "250")
-	p.say("RCPT TO:<c@d>", "250")
-	p.say("BDAT 0", "250")
-	for range 10 {
-		p.say("NOOP", "250")
-	}
-	p.say("NOOP", "250")
-	p.expect("421")
-	p.end()
-}
-
-// Everything at once, the content of DATA too, as a client may not but some do.
-func TestContentSentWithItsCommandsIsTaken(t *testing.T) {
-	r := start(t, nil)
-	p := r.dial()
-	p.send("EHLO c\r\nMAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\nhi\r\n.\r\nMAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\nho\r\n.\r\nQUIT\r\n")
-	p.expect("250", "250", "250", "354", "250 2.0.0", "250", "250", "354", "250 2.0.0", "221")
-	if got := len(r.names("router")); got != 2 {
-		t.Errorf("%d messages, want 2", got)
-	}
-}
-
-func TestPipelinedRepliesComeTogether(t *testing.T) {
-	r := start(t, nil)
-	p := r.dial()
-	p.say("EHLO c", "250")
-	p.send("MAIL FROM:<a@b>\r\n" + strings.Repeat("RCPT TO:<c@d>\r\n", 20) + "DATA\r\n")
-	b := make([]byte, 64<<10)
-	n, err := p.Read(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Count(string(b[:n]), "\r\n"); got != 22 {
-		t.Errorf("the first segment holds %d replies, want 22", got)
-	}
-}
-
-func TestExtensionsAreAnnounced(t *testing.T) {
-	r := start(t, nil)
-	p := r.dial()
-	got := p.say("EHLO c", "250")
-	for _, want := range []string{"PIPELINING", "8BITMIME", "SIZE 209715200", "DSN", "SMTPUTF8", "CHUNKING", "ENHANCEDSTATUSCODES"} {
-		if !strings.Contains(got, want+"\r\n") {
-			t.Errorf("%q does not offer %s", got, want)
-		}
-	}
-	if strings.Contains(got, "BINARYMIME") {
-		t.Errorf("%q offers BINARYMIME", got)
-	}
-	p.say("MAIL FROM:<a@b> BODY=BINARYMIME", "504")
-}
-
-func TestLibraryClientIsServed(t *testing.T) {
-	r := start(t, nil)
-	c, err := smtp.Dial(r.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := c.Mail("a@b", &smtp.MailOptions{UTF8: true, Return: smtp.DSNReturnFull, EnvelopeID: "x=y"}); err != nil {
-		t.Fatal(err)
-	}
-	o := &smtp.RcptOptions{Notify: []smtp.DSNNotify{smtp.DSNNotifyNever}, OriginalRecipientType: smtp.DSNAddressTypeRFC822, OriginalRecipient: "o+p@q"}
-	if err := c.Rcpt("c@d", o); err != nil {
-		t.Fatal(err)
-	}
-	w, err := c.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write([]byte("Subject: x\r\n\r\n.dot\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "library client", r.only())
-	if err := c.Quit(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestPythonClientIsServed(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("python3 is not installed: smtplib was not tried")
-	}
-	r := start(t, nil)
-	host, port, _ := strings.Cut(r.addr, ":")
-	cmd := exec.Command(python, "-c", `
-import smtplib, sys
-s = smtplib.SMTP(sys.argv[1], int(sys.argv[2]), local_hostname="py.example")
-refused = s.sendmail("a@b", ["c@d", "e@f"], b"Subject: x\r\n\r\n.\r\n..dot\r\n\xe4\r\n",
-    mail_options=["BODY=8BITMIME", "RET=HDRS", "ENVID=id"], rcpt_options=["NOTIFY=SUCCESS,DELAY"])
-assert refused == {}, refused
-s.quit()`, host, port)
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	golden(t, "python client", r.only())
-}
-
-// RFC 3463 §3.2: sender and recipient have codes of their own, each.
-func TestRepliesHaveTheirEnhancedCode(t *testing.T) {
-	p := start(t, nil).dial()
-	p.say("EHLO c", "250")
-	p.say("MAIL FROM:<a@example.net>", "250 2.1.0 ")
-	p.say("RCPT TO:<b@mta.example>", "250 2.1.5 ")
-	p.say("RSET", "250")
-	p.say("QUIT", "221 2.0.0 ")
 }

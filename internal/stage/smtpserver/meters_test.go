@@ -1,8 +1,10 @@
 package smtpserver
 
 import (
-	"io"
-	"net"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,8 +12,8 @@ import (
 	"zmailer/test/suite"
 )
 
-// Z26: each answer to a message, a recipient and a connection is counted once, also while
-// somebody reads.
+// Z26: each reply to a message, a recipient and a connection is counted once, also while
+// the metrics are read.
 func TestAnswersAreCounted(t *testing.T) {
 	t.Parallel()
 	set := metrics.New("smtpserver", "unix")
@@ -28,25 +30,14 @@ func TestAnswersAreCounted(t *testing.T) {
 			}
 		}
 	}()
-	p := r.dial()
-	p.say("EHLO client.example.net", "250")
+	p := r.greeted()
 	for _, tt := range []struct{ content, code string }{
-		{"x", "250"}, {strings.Repeat("0123456789\r\n", 200), "552"}, {"y", "250"},
+		{"x\n", "250"}, {strings.Repeat("0123456789\n", 200), "552"}, {"y\n", "250"},
 	} {
-		p.say("MAIL FROM:<a@example.net>", "250")
-		p.say("RCPT TO:<b@mx.example.org>", "250")
-		p.say("RCPT TO:<b@mx.example.org> NOTIFY=NEVER NOTIFY=NEVER", "501")
-		p.say("DATA", "354")
-		p.say(tt.content+"\r\n.", tt.code)
+		p.begin().say("RCPT TO:<b@mx.example.org> NOTIFY=NEVER NOTIFY=NEVER", "501")
+		p.content(tt.content, tt.code)
 	}
-	turned, err := net.Dial("tcp", r.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer turned.Close()
-	if text, err := io.ReadAll(turned); err != nil || !strings.HasPrefix(string(text), "421 ") {
-		t.Errorf("the second connection: %q, %v", text, err)
-	}
+	r.connect(0).end("421")
 	close(stop)
 	<-done
 	m, err := suite.ParseMetrics(set.Append(nil))
@@ -74,5 +65,42 @@ func TestAnswersAreCounted(t *testing.T) {
 		if got := m.Sum(family, labels...); got != want {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
+	}
+}
+
+// listeningHook is a log handler that looks at the system when it gets "listening".
+type listeningHook struct {
+	slog.Handler
+	look func()
+}
+
+func (h listeningHook) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "listening" {
+		h.look()
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h listeningHook) WithAttrs(a []slog.Attr) slog.Handler {
+	return listeningHook{h.Handler.WithAttrs(a), h.look}
+}
+
+func (h listeningHook) WithGroup(name string) slog.Handler {
+	return listeningHook{h.Handler.WithGroup(name), h.look}
+}
+
+// A program that has read "listening" in the log finds the metrics.
+func TestMetricsAreServedBeforeListeningIsLogged(t *testing.T) {
+	seen := make(chan error, 1)
+	start(t, func(c *Config) {
+		c.Metrics = metrics.New("smtpserver", "unix")
+		socket := filepath.Join(c.PostOffice, ".metrics.smtpserver")
+		c.Log = slog.New(listeningHook{c.Log.Handler(), func() {
+			_, err := os.Lstat(socket)
+			seen <- err
+		}})
+	})
+	if err := <-seen; err != nil {
+		t.Errorf("when listening is logged: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package smtpserver
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/tls"
 	"fmt"
@@ -19,95 +18,46 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/disk/durable"
-	"zmailer/internal/postoffice"
 	"zmailer/internal/run/logtest"
 	"zmailer/test/suite"
 )
 
-// process starts the real program; limit goes before it in a shell line.
+var program = suite.Program{Name: "smtpserver"}
+
+func TestMain(m *testing.M) { os.Exit(program.Main(m)) }
+
+// command is the real program, on a postoffice of its own; limit goes before it in a shell
+// line.
+func command(t *testing.T, limit string, args ...string) (*running, *exec.Cmd) {
+	t.Helper()
+	r := newOffice(t)
+	cmd := exec.Command("/bin/sh", append([]string{"-c", limit + `exec "$0" "$@"`, program.Path(t), "--postoffice", r.dir, "--log-format", "text"}, args...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	return r, cmd
+}
+
+// run starts a command and waits until it listens.
+func (r *running) run(cmd *exec.Cmd) {
+	r.t.Helper()
+	cmd.Stderr = r.log
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	r.log.Await(r.t, "msg=listening")
+	address := regexp.MustCompile(`msg=listening .*address=(\S+)`).FindStringSubmatch(r.log.String())
+	addr, err := net.ResolveTCPAddr("tcp", address[1])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.addr, r.addrs = addr.String(), []net.Addr{addr}
+}
+
+// process is a running program with one port.
 func process(t *testing.T, limit string, args ...string) (*running, *exec.Cmd) {
 	t.Helper()
-	args = append([]string{"--listen", "127.0.0.1:0"}, args...)
-	return processWith(t, limit, nil, args...)
-}
-
-// TestMain removes the program that tests have built.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if dir, err := programDir(); err == nil {
-		os.RemoveAll(dir)
-	}
-	os.Exit(code)
-}
-
-// programDir is where the program of these tests is.
-var programDir = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "smtpserver-")
-	if err != nil {
-		return "", err
-	}
-	return dir, os.Chmod(dir, 0o755) // other users run it
-})
-
-// built is the program, built once.
-var built = sync.OnceValues(func() (string, error) {
-	dir, err := programDir()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "smtpserver")
-	return path, suite.BuildOne(path, "smtpserver")
-})
-
-// processWith has change do what it likes with the command before it starts.
-func processWith(t *testing.T, limit string, change func(*exec.Cmd), args ...string) (*running, *exec.Cmd) {
-	t.Helper()
-	bin, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &running{t: t, dir: t.TempDir(), log: &logtest.Buffer{}}
-	disk, err := durable.NewOS(r.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer disk.Close()
-	if err := postoffice.Init(disk); err != nil {
-		t.Fatal(err)
-	}
-	args = append([]string{"-c", limit + `exec "$0" "$@"`, bin,
-		"--postoffice", r.dir, "--log-format", "text"}, args...)
-	cmd := exec.Command("/bin/sh", args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	if change != nil {
-		change(cmd)
-	}
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	lines := bufio.NewScanner(stderr)
-	listening := regexp.MustCompile(`msg=listening .*address=(\S+)`)
-	for lines.Scan() {
-		fmt.Fprintln(r.log, lines.Text())
-		if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-			r.addr = m[1]
-			break
-		}
-	}
-	if r.addr == "" {
-		t.Fatalf("it does not listen:\n%s", r.log.String())
-	}
-	go func() {
-		for lines.Scan() {
-			fmt.Fprintln(r.log, lines.Text())
-		}
-	}()
+	r, cmd := command(t, limit, append(args, "--listen", "127.0.0.1:0")...)
+	r.run(cmd)
 	return r, cmd
 }
 
@@ -124,28 +74,25 @@ func TestLargeMessagesTakeConstantMemory(t *testing.T) {
 	r, cmd := process(t, "", "--config", conf)
 	line := bytes.Repeat([]byte("0123456789abcdef"), 4096)
 	copy(line[len(line)-2:], "\r\n")
-	p := r.dial()
+	p := r.greeted()
 	p.SetDeadline(time.Now().Add(time.Minute))
-	p.transaction()
-	for n := 0; n < size; n += len(line) {
-		p.send(string(line))
-	}
-	p.send(".\r\n")
-	p.expect("250 2.0.0")
-	chunk := func() {
-		p.say("MAIL FROM:<a@b>", "250")
-		p.say("RCPT TO:<c@d>", "250")
-		p.send(fmt.Sprintf("BDAT %d LAST\r\n", size))
+	content := func() {
 		for n := 0; n < size; n += len(line) {
 			p.send(string(line))
 		}
-		p.expect("250 2.0.0")
 	}
-	chunk()
+	p.begin().data()
+	content()
+	p.say(".", "250 2.0.0")
+	p.begin().send(fmt.Sprintf("BDAT %d LAST\r\n", size))
+	content()
+	p.expect("250 2.0.0")
 	p.say("STARTTLS", "220")
 	p.secure(&tls.Config{InsecureSkipVerify: true})
 	p.say("EHLO c", "250")
-	chunk()
+	p.begin().send(fmt.Sprintf("BDAT %d LAST\r\n", size))
+	content()
+	p.expect("250 2.0.0")
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
 	if err != nil {
 		t.Skip("no /proc: ", err)
@@ -166,9 +113,8 @@ func TestLargeMessagesTakeConstantMemory(t *testing.T) {
 // A17: SIGTERM in DATA.
 func TestSignalLetsTheMessageFinish(t *testing.T) {
 	r, cmd := process(t, "")
-	idle, p := r.dial(), r.dial()
-	p.transaction()
-	p.send("ha")
+	idle, p := r.dial(), r.greeted()
+	p.begin().data().send("ha")
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -183,27 +129,23 @@ func TestSignalLetsTheMessageFinish(t *testing.T) {
 	}
 }
 
-// M2: when all descriptors are taken the server waits, says so once, and goes on.
+// M2: when all descriptors are taken the server waits, logs it once, and goes on.
 func TestServerOutOfDescriptorsRecovers(t *testing.T) {
 	r, _ := process(t, "ulimit -n 30; ")
 	var waiting []net.Conn
-	eventually(t, "a shortage", func() bool {
+	logtest.Eventually(t, "a shortage", func() bool {
 		c, err := net.Dial("tcp", r.addr)
 		if err == nil {
 			t.Cleanup(func() { c.Close() })
 			waiting = append(waiting, c)
 		}
-		return strings.Contains(r.log.String(), "msg=accept-trouble")
+		return r.log.Count("msg=accept-trouble") > 0
 	})
 	for _, c := range waiting {
 		c.Close()
 	}
-	p := r.dial()
-	p.transaction()
-	p.say("x\r\n.", "250")
-	if got := strings.Count(r.log.String(), "msg=accept-trouble"); got != 1 {
-		t.Errorf("said %d times", got)
-	}
+	r.greeted().begin().content(plain, "250")
+	r.log.Expect(t, 1, "msg=accept-trouble")
 }
 
 func TestManyClientsGetAFileEach(t *testing.T) {
@@ -223,27 +165,74 @@ func TestManyClientsGetAFileEach(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	seen := map[string]int{}
+	seen := map[string]bool{}
 	for _, name := range r.names("router") {
 		_, content, _ := strings.Cut(r.message(name), "env-end\n")
-		seen[content]++
+		seen[content] = true
 	}
-	for c := range clients {
-		for m := range messages {
-			if n := seen[fmt.Sprintf("Subject: %d-%d\n\nhi\n", c, m)]; n != 1 {
-				t.Errorf("message %d of client %d is there %d times", m, c, n)
-			}
+	if got := len(r.names("router")); len(seen) != clients*messages || got != clients*messages {
+		t.Errorf("%d messages in %d files, want %d", len(seen), got, clients*messages)
+	}
+	r.ended()
+	logtest.Eventually(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// asSystemd passes sockets to a command, as sd_listen_fds(3) takes them.
+const asSystemd = "export LISTEN_PID=$$; "
+
+// pass opens sockets as systemd would and passes them to a command.
+func pass(t *testing.T, cmd *exec.Cmd, names string, listeners ...net.Listener) {
+	t.Helper()
+	for _, l := range listeners {
+		f, err := l.(interface{ File() (*os.File, error) }).File()
+		if err != nil {
+			t.Fatal(err)
 		}
+		t.Cleanup(func() { f.Close(); l.Close() })
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
-	if len(seen) != clients*messages {
-		t.Errorf("%d messages, want %d", len(seen), clients*messages)
+	cmd.Env = append(cmd.Env, "LISTEN_FDS="+strconv.Itoa(len(listeners)), "LISTEN_FDNAMES="+names)
+}
+
+func listenOn(t *testing.T, network, addr string) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, addr)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if left := r.names("public"); len(left) > 0 {
-		t.Errorf("public/ holds %q", left)
+	return l
+}
+
+// Sockets of systemd have their role by their name; no other port is opened unless it is
+// set.
+func TestSocketsOfSystemdAreServed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lmtp")
+	mx, local := listenOn(t, "tcp", "127.0.0.1:0"), listenOn(t, "unix", path)
+	r, cmd := command(t, asSystemd)
+	pass(t, cmd, "mx:lmtp", mx, local)
+	r.run(cmd)
+	r.log.Expect(t, 2, "msg=listening")
+	if r.addr != mx.Addr().String() {
+		t.Errorf("listens on %s, want %s", r.addr, mx.Addr())
 	}
-	r.stop()
-	if err := r.ended(); err != nil {
-		t.Error(err)
+	r.greeted().begin().content(plain, "250")
+	r.addrs = append(r.addrs, local.Addr())
+	r.lmtp().say("LHLO c", "250")
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
 	}
-	eventually(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("exit: %v", err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("systemd's socket is gone: %v", err)
+	}
+}
+
+func TestSocketWithoutARoleIsRefused(t *testing.T) {
+	_, cmd := command(t, asSystemd)
+	pass(t, cmd, "zmailer.socket", listenOn(t, "tcp", "127.0.0.1:0"))
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 78 {
+		t.Errorf("%v: %s", err, out)
+	}
 }

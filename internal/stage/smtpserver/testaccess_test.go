@@ -3,7 +3,6 @@ package smtpserver
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,16 +12,11 @@ import (
 
 // What --test-access says is what a client would get, with the rule.
 func TestTestAccessNamesTheRuleThatDecides(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	dir := files(t, map[string]string{
 		"access":     "reject from=.spam.example : \"554 no\"\nfreeze helo=odd.example cause=odd\nreject dkim=fail\n",
 		"localnames": "example.org\n",
 		"senders":    "bob@example.org bob\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	c := Config{
 		Hostname: "mx.example.org",
 		Access: policy.Config{

@@ -1,7 +1,6 @@
 package smtpserver
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -60,164 +59,72 @@ func writePair(t testing.TB, prefix, name string, until time.Time) *x509.Certifi
 	return cert
 }
 
-func writeFile(t testing.TB, name string, content []byte, mode os.FileMode) {
-	t.Helper()
-	if err := os.WriteFile(name, content, mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(name, mode); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // nextYear is when the tests' certificates end.
 func nextYear() time.Time { return time.Now().AddDate(1, 0, 0) }
 
-// secured is a server with a certificate for mx.example.org that its clients trust.
-type secured struct {
-	*running
-	roots *x509.CertPool
-	cert  string // the certificate's file
-	addrs []net.Addr
-}
-
-// startSecured serves mx, submission, submissions, in this order, then LMTP.
-func startSecured(t testing.TB, change func(*Config)) *secured {
-	t.Helper()
-	prefix := filepath.Join(t.TempDir(), "mx")
-	s := &secured{roots: x509.NewCertPool(), cert: prefix + ".pem"}
-	s.roots.AddCert(writePair(t, prefix, "mx.example.org", nextYear()))
-	s.running = start(t, func(c *Config) {
-		c.SubmissionListen, c.SubmissionsListen = []string{"127.0.0.1:0"}, []string{"127.0.0.1:0"}
-		c.TLS = listen.CertificateFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}}
-		first := c.Ready
-		c.Ready = func(a []net.Addr) { s.addrs = a; first(a) }
-		if change != nil {
-			change(c)
-		}
-	})
-	return s
-}
-
-func (s *secured) config() *tls.Config {
-	return &tls.Config{ServerName: "mx.example.org", RootCAs: s.roots}
-}
-
-// secure shakes hands and goes on in TLS.
-func (p *peer) secure(c *tls.Config) *tls.Conn {
-	p.t.Helper()
-	conn := tls.Client(p.Conn, c)
-	if err := conn.Handshake(); err != nil {
-		p.t.Fatal("handshake: ", err)
-	}
-	p.Conn, p.r = conn, bufio.NewReader(conn)
-	return conn
-}
-
-// implicit connects to submissions.
-func (s *secured) implicit() *peer {
-	s.t.Helper()
-	p := s.connectTo("tcp", s.addrs[2].String())
-	p.secure(s.config())
-	p.expect("220")
-	return p
-}
-
+// RFC 8689 section 2: a message that has to go on in TLS has to come in TLS.
 func TestStartTLSProtectsTheRest(t *testing.T) {
-	s := startSecured(t, nil)
-	p := s.dial()
-	if got := p.say("EHLO c", "250"); !strings.Contains(got, "STARTTLS") || strings.Contains(got, "REQUIRETLS") {
-		t.Errorf("EHLO in the clear: %q", got)
-	}
+	r := startSecured(t, nil)
+	p := r.dial()
+	clear := p.say("EHLO c", "250")
+	offers(t, clear, "STARTTLS", true)
+	offers(t, clear, "REQUIRETLS", false)
+	p.say("MAIL FROM:<a@example.net> REQUIRETLS", "530 5.7.10")
 	p.say("STARTTLS now", "501 5.5.4")
 	p.say("starttls", "220 2.0.0")
-	p.secure(s.config())
-	if got := p.say("EHLO c", "250"); strings.Contains(got, "STARTTLS") || !strings.Contains(got, "REQUIRETLS") {
-		t.Errorf("EHLO in TLS: %q", got)
-	}
+	p.secure(r.tls)
+	secret := p.say("EHLO c", "250")
+	offers(t, secret, "STARTTLS", false)
+	offers(t, secret, "REQUIRETLS", true)
 	p.say("STARTTLS", "503 5.5.1")
 	p.say("MAIL FROM:<a@example.net> REQUIRETLS", "250")
 	p.say("RCPT TO:<b@mx.example.org> NOTIFY=NEVER", "250")
-	p.say("RCPT TO:<c@mx.example.org>", "250")
-	p.say("DATA", "354")
-	p.say("x\r\n.", "250")
+	p.to("c@mx.example.org").content(plain, "250")
 	p.say("QUIT", "221")
 	p.end()
-	got := s.only()
-	for _, want := range []string{"with ESMTPS\n", "todsn NOTIFY=NEVER REQUIRETLS=YES\nto <b@", "todsn REQUIRETLS=YES\nto <c@"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("no %q in\n%s", want, got)
-		}
-	}
+	r.only("with ESMTPS", "todsn NOTIFY=NEVER REQUIRETLS=YES\nto <b@mx.example.org>", "todsn REQUIRETLS=YES\nto <c@mx.example.org>")
 }
 
-// RFC 8689 §2: what asks for TLS onward has to come by TLS.
-func TestRequireTLSNeedsTLSHere(t *testing.T) {
-	s := startSecured(t, nil)
-	p := s.dial()
-	p.say("EHLO c", "250")
-	p.say("MAIL FROM:<a@example.net> REQUIRETLS", "530 5.7.10")
-	p.say("MAIL FROM:<a@example.net>", "250")
-}
-
-// RFC 3207 §4.2: what was said in the clear is forgotten, whatever it was.
+// RFC 3207 section 4.2: what came in the clear is forgotten, whatever it was.
 func TestStartTLSForgetsWhatWasSaid(t *testing.T) {
-	s := startSecured(t, nil)
-	p := s.dial()
-	p.say("EHLO c", "250")
-	p.say("MAIL FROM:<clear@example.net>", "250")
-	p.say("RCPT TO:<clear@mx.example.org>", "250")
+	r := startSecured(t, nil)
+	p := r.greeted().from("clear@example.net").to("clear@mx.example.org")
 	p.say("STARTTLS", "220")
-	p.secure(s.config())
+	p.secure(r.tls)
 	p.say("RCPT TO:<b@mx.example.org>", "503")
 	p.say("DATA", "503")
 	p.say("MAIL FROM:<a@example.net>", "503 5.5.1") // no EHLO yet
 	p.say("EHLO c2", "250")
 	p.say("RCPT TO:<b@mx.example.org>", "503")
-	p.say("MAIL FROM:<a@example.net>", "250")
-	p.say("RCPT TO:<b@mx.example.org>", "250")
-	p.say("DATA", "354")
-	p.say("x\r\n.", "250")
-	if got := s.only(); strings.Contains(got, "clear@") || !strings.Contains(got, "rcvdfrom c2 ") {
+	p.begin().content(plain, "250")
+	if got := r.only(); strings.Contains(got, "clear@") || !strings.Contains(got, "rcvdfrom c2 ") {
 		t.Errorf("got\n%s", got)
 	}
 }
 
-// CVE-2011-0411: what is put behind STARTTLS in the clear is never taken for what the
-// client says in TLS, whether it comes with the command or after it.
+// CVE-2011-0411: commands behind STARTTLS in the clear are never taken for the client's in
+// TLS, whether they come with the command or after it.
 func TestCommandsInjectedBehindStartTLSAreNotUsed(t *testing.T) {
-	s := startSecured(t, nil)
-	p := s.dial()
-	p.say("EHLO c", "250")
+	r := startSecured(t, nil)
+	p := r.greeted()
 	p.send("STARTTLS\r\nMAIL FROM:<evil@example.net>\r\nRCPT TO:<b@mx.example.org>\r\nDATA\r\nevil\r\n.\r\n")
-	p.expect("501 5.5.1")
-	p.end()
-	p = s.dial()
-	p.say("EHLO c", "250")
+	p.end("501 5.5.1")
+	p = r.greeted()
 	p.say("STARTTLS", "220")
 	p.send("MAIL FROM:<evil@example.net>\r\nRCPT TO:<b@mx.example.org>\r\n")
 	if b, err := io.ReadAll(p.r); bytes.Contains(b, []byte("250")) {
 		t.Errorf("answered %q, %v", b, err)
 	}
 	// A half line before it cannot lengthen the command either.
-	p = s.dial()
+	p = r.dial()
 	p.send("EHLO c\r\nSTARTTLS\r\nRS")
-	p.expect("250", "501 5.5.1")
-	p.end()
-	s.nothing()
+	p.end("250", "501 5.5.1")
+	r.nothing()
 }
 
-func TestNoCertificateNoStartTLS(t *testing.T) {
+func TestPortsWithoutACertificate(t *testing.T) {
 	r := start(t, func(c *Config) { c.SubmissionListen = []string{"127.0.0.1:0"} })
-	p := r.dial()
-	if got := p.say("EHLO c", "250"); strings.Contains(got, "STARTTLS") {
-		t.Errorf("EHLO: %q", got)
-	}
-	p.say("STARTTLS", "502 5.5.1")
-	p.say("NOOP", "250")
-	if !strings.Contains(r.log.String(), "msg=no-tls role=submission") {
-		t.Error("submission without a certificate is not complained of")
-	}
+	r.log.Expect(t, 1, "msg=no-tls role=submission")
 	err := Run(t.Context(), Config{PostOffice: r.dir, FS: r.disk, SubmissionsListen: []string{"127.0.0.1:0"}})
 	if bad := (*config.Error)(nil); !errors.As(err, &bad) {
 		t.Errorf("submissions without a certificate: %v", err)
@@ -225,78 +132,46 @@ func TestNoCertificateNoStartTLS(t *testing.T) {
 }
 
 func TestSubmissionsBeginInTLS(t *testing.T) {
-	s := startSecured(t, nil)
-	p := s.implicit()
-	if got := p.say("EHLO c", "250"); strings.Contains(got, "STARTTLS") {
-		t.Errorf("EHLO: %q", got)
-	}
-	p.say("NOOP", "250")
+	r := startSecured(t, nil)
+	offers(t, r.implicit().say("EHLO c", "250"), "STARTTLS", false)
 	// In the clear there is no reply.
-	p = s.connectTo("tcp", s.addrs[2].String())
+	p := r.connect(2)
 	p.send("EHLO c\r\n")
 	if b, err := io.ReadAll(p.r); bytes.Contains(b, []byte("220")) {
 		t.Errorf("in the clear: %q, %v", b, err)
+	}
+	old := r.tls.Clone()
+	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
+	if err := tls.Client(r.connect(2).Conn, old).Handshake(); err == nil {
+		t.Error("TLS 1.1 is spoken")
 	}
 }
 
 // A handshake that does not go on keeps no other client waiting, and ends.
 func TestSlowHandshakeIsEndedAndDelaysNoOtherClient(t *testing.T) {
-	s := startSecured(t, func(c *Config) { c.TLSTimeout = 300 * time.Millisecond })
+	r := startSecured(t, func(c *Config) { c.TLSTimeout = 300 * time.Millisecond })
 	var silent []*peer
 	for range 5 {
-		silent = append(silent, s.connectTo("tcp", s.addrs[2].String()))
+		silent = append(silent, r.connect(2))
 	}
-	s.implicit().say("NOOP", "250")
+	r.implicit().say("NOOP", "250")
 	for _, p := range silent {
 		p.end()
 	}
-	p := s.dial()
+	p := r.dial()
 	p.say("STARTTLS", "220")
 	p.send("\x16\x03\x01")
 	p.end()
-	eventually(t, "a line for the failed handshakes", func() bool { return strings.Count(s.log.String(), "msg=tls-failed") >= 6 })
-}
-
-// A17 in TLS: idle connections are told, transactions finish.
-func TestStopInTLS(t *testing.T) {
-	users := accounts(t)
-	s := startSecured(t, func(c *Config) { c.Users.Source = "file:" + users })
-	idle, data, early := s.implicit(), s.implicit(), s.connectTo("tcp", s.addrs[2].String())
-	data.say("EHLO c", "250")
-	data.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
-	data.say("MAIL FROM:<a@b>", "250")
-	data.say("RCPT TO:<c@mx.example.org>", "250")
-	data.say("DATA", "354")
-	s.stop()
-	idle.expect("421 4.3.2")
-	idle.end()
-	early.end()
-	data.say("x\r\n.", "250")
-	data.expect("421 4.3.2")
-	data.end()
-	if err := s.ended(); err != nil {
-		t.Error(err)
-	}
-	s.only()
-}
-
-func TestOldTLSIsRefused(t *testing.T) {
-	s := startSecured(t, nil)
-	c := s.config()
-	c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
-	p := s.connectTo("tcp", s.addrs[2].String())
-	if err := tls.Client(p.Conn, c).Handshake(); err == nil {
-		t.Error("TLS 1.1 is spoken")
-	}
+	logtest.Eventually(t, "a line for the failed handshakes", func() bool { return r.log.Count("msg=tls-failed") >= 6 })
 }
 
 // Session tickets hold while the certificates do.
 func TestSessionsAreResumed(t *testing.T) {
-	s := startSecured(t, nil)
-	c := s.config()
+	r := startSecured(t, nil)
+	c := r.tls.Clone()
 	c.ClientSessionCache = tls.NewLRUClientSessionCache(4)
 	for _, want := range []bool{false, true} {
-		p := s.connectTo("tcp", s.addrs[2].String())
+		p := r.connect(2)
 		conn := p.secure(c)
 		p.expect("220")
 		if got := conn.ConnectionState().DidResume; got != want {
@@ -306,7 +181,7 @@ func TestSessionsAreResumed(t *testing.T) {
 	}
 }
 
-func TestClientCertificateIsAskedForIfTold(t *testing.T) {
+func TestTLSASKCERTAsksForAClientCertificate(t *testing.T) {
 	mine := filepath.Join(t.TempDir(), "client")
 	writePair(t, mine, "client.example.net", nextYear())
 	pair, err := tls.LoadX509KeyPair(mine+".pem", mine+".key")
@@ -314,13 +189,13 @@ func TestClientCertificateIsAskedForIfTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ask := range []bool{false, true} {
-		s := startSecured(t, func(c *Config) { c.TLS.Ask = ask })
-		c, asked := s.config(), false
+		r := startSecured(t, func(c *Config) { c.TLS.Ask = ask })
+		c, asked := r.tls.Clone(), false
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			asked = true
 			return &pair, nil
 		}
-		p := s.dial()
+		p := r.dial()
 		p.say("STARTTLS", "220")
 		p.secure(c)
 		p.say("EHLO c", "250")
@@ -400,19 +275,19 @@ func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 		"open to all":    func() { writePair(t, prefix, "mx.example.org", nextYear()); os.Chmod(prefix+".key", 0o644) },
 	} {
 		change()
-		before := strings.Count(log.String(), "tls-refused")
+		before := log.Count("tls-refused")
 		for range 3 {
 			now = now.Add(time.Minute)
 			check(name, second)
 		}
-		if got := strings.Count(log.String(), "tls-refused") - before; got != 1 {
+		if got := log.Count("tls-refused") - before; got != 1 {
 			t.Errorf("%s: complained of %d times\n%s", name, got, log.String())
 		}
 	}
 	third := writePair(t, prefix, "mx.example.org", now.Add(24*time.Hour))
 	now = now.Add(time.Minute)
 	check("mended", third)
-	if !strings.Contains(log.String(), "level=WARN msg=tls-certificate") {
+	if log.Count("level=WARN msg=tls-certificate") == 0 {
 		t.Error("that it ends tomorrow is not said")
 	}
 }
@@ -443,13 +318,4 @@ func TestBadCertificateAtTheStartIsNamed(t *testing.T) {
 			}
 		})
 	}
-}
-
-func read(t *testing.T, name string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }

@@ -1,0 +1,463 @@
+package smtpserver
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/logtest"
+	"zmailer/internal/stage/smtpserver/listen"
+	"zmailer/internal/stage/smtpserver/policy"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// loopback is the network that tests come from.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+// running is a server with a postoffice of its own.
+type running struct {
+	t     testing.TB
+	dir   string
+	addr  string // the first of addrs
+	addrs []net.Addr
+	log   *logtest.Buffer
+	disk  *faultfs.FS
+	tls   *tls.Config // of clients that trust the server's certificate
+	cert  string      // its file
+	stop  context.CancelFunc
+	done  chan error // what Run returned
+}
+
+// newOffice makes a postoffice without a server.
+func newOffice(t testing.TB) *running {
+	t.Helper()
+	r := &running{t: t, dir: t.TempDir(), log: &logtest.Buffer{}, done: make(chan error, 1)}
+	disk, err := durable.NewOS(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { disk.Close() })
+	r.disk = faultfs.New(disk)
+	if err := postoffice.Init(r.disk); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// start runs a server until the test ends. Its clients on loopback may relay.
+func start(t testing.TB, change func(*Config)) *running {
+	t.Helper()
+	r := newOffice(t)
+	ready := make(chan []net.Addr, 1)
+	c := Config{
+		PostOffice: r.dir, FS: r.disk, Listen: []string{"127.0.0.1:0"}, Hostname: "mx.example.org",
+		Access:  policy.Config{RelayNets: loopback},
+		MaxSize: 200 << 20, MaxRecipients: 100, MaxConnections: 100,
+		Log:   slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Ready: func(a []net.Addr) { ready <- a },
+	}
+	if change != nil {
+		change(&c)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	go func() { r.done <- Run(ctx, c) }()
+	select {
+	case r.addrs = <-ready:
+		r.addr = r.addrs[0].String()
+	case err := <-r.done:
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.ended()
+		if t.Failed() {
+			t.Logf("log:\n%s", r.log)
+		}
+	})
+	return r
+}
+
+// startSecured serves mx, submission, submissions, in this order, then what change adds, with
+// a certificate for mx.example.org.
+func startSecured(t testing.TB, change func(*Config)) *running {
+	t.Helper()
+	prefix := filepath.Join(t.TempDir(), "mx")
+	roots := x509.NewCertPool()
+	roots.AddCert(writePair(t, prefix, "mx.example.org", nextYear()))
+	r := start(t, func(c *Config) {
+		c.SubmissionListen, c.SubmissionsListen = []string{"127.0.0.1:0"}, []string{"127.0.0.1:0"}
+		c.TLS = listen.CertificateFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}}
+		if change != nil {
+			change(c)
+		}
+	})
+	r.tls, r.cert = &tls.Config{ServerName: "mx.example.org", RootCAs: roots}, prefix+".pem"
+	return r
+}
+
+// ended stops the server and waits for it. It may be called again.
+func (r *running) ended() {
+	r.t.Helper()
+	r.stop()
+	select {
+	case err := <-r.done:
+		r.done <- nil
+		if err != nil {
+			r.t.Errorf("Run: %v", err)
+		}
+	case <-time.After(logtest.Patience):
+		r.t.Fatal("the server does not stop")
+	}
+}
+
+// names lists a directory of the postoffice.
+func (r *running) names(sub string) (names []string) {
+	r.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(r.dir, sub))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// nothing fails the test if there is a file in public/, router/ or freezer/. A session
+// removes its file before it answers or ends.
+func (r *running) nothing() {
+	r.t.Helper()
+	for _, dir := range []string{postoffice.Public, postoffice.Router, postoffice.Freezer} {
+		if names := r.names(dir); len(names) > 0 {
+			r.t.Errorf("%s/ holds %q", dir, names)
+		}
+	}
+}
+
+var clientPort = regexp.MustCompile(`(?m)^(rcvdfrom \S+ \(\[127\.0\.0\.1\]:)\d+\)$`)
+
+// message reads one file of router/ after checking its name, mode and size (M1). The
+// octets line is cut off and the client's port replaced.
+func (r *running) message(name string) string {
+	r.t.Helper()
+	path := filepath.Join(r.dir, "router", name)
+	info, err := os.Stat(path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if ino := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10); name != ino {
+		r.t.Errorf("name %s, inode %s", name, ino)
+	}
+	if info.Mode() != 0o700|os.ModeSticky {
+		r.t.Errorf("%s: mode %v, want 01700", name, info.Mode())
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	first, rest, _ := bytes.Cut(b, []byte("\n"))
+	if want := fmt.Sprintf("comment octets %016d %08x", info.Size(), crc32.Checksum(rest, crc32.MakeTable(crc32.Castagnoli))); string(first) != want {
+		r.t.Errorf("%s: first line %q, want %q", name, first, want)
+	}
+	return clientPort.ReplaceAllString(string(rest), "${1}PORT)")
+}
+
+// only is the one message in router/, which has to have these lines.
+func (r *running) only(lines ...string) string {
+	r.t.Helper()
+	names := r.names("router")
+	if len(names) != 1 {
+		r.t.Fatalf("router/ holds %q, want one message", names)
+	}
+	if left := r.names("public"); len(left) > 0 {
+		r.t.Errorf("public/ holds %q", left)
+	}
+	got := r.message(names[0])
+	for _, line := range lines {
+		if !strings.Contains(got, line+"\n") {
+			r.t.Errorf("no line %q in\n%.2000s", line, got)
+		}
+	}
+	return got
+}
+
+// content is what follows the envelope of the one message.
+func (r *running) content() string {
+	r.t.Helper()
+	_, content, ok := strings.Cut(r.only(), "env-end\n")
+	if !ok {
+		r.t.Error("no env-end")
+	}
+	return content
+}
+
+// clear empties router/.
+func (r *running) clear() {
+	r.t.Helper()
+	for _, name := range r.names("router") {
+		if err := os.Remove(filepath.Join(r.dir, "router", name)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// book reads the ledger.
+func (r *running) book() *ledger.Book {
+	r.t.Helper()
+	po, err := postoffice.Open(postoffice.Config{FS: r.disk})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	book, err := ledger.Read(po)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return book
+}
+
+// golden compares with testdata/NAME.golden.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", strings.ReplaceAll(name, " ", "-")+".golden")
+	if *update {
+		writeFile(t, file, []byte(got), 0o644)
+	}
+	if want := read(t, file); got != string(want) {
+		t.Errorf("got\n%q\nwant\n%q", got, want)
+	}
+}
+
+func read(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func writeFile(t testing.TB, name string, content []byte, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(name, content, mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(name, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// peer is a client that sends exactly the test's bytes.
+type peer struct {
+	t testing.TB
+	net.Conn
+	r *bufio.Reader
+}
+
+func (r *running) dial() *peer {
+	r.t.Helper()
+	p := r.connect(0)
+	p.expect("220")
+	return p
+}
+
+// greeted connects to port i and greets.
+func (r *running) greeted() *peer {
+	r.t.Helper()
+	p := r.dial()
+	p.say("EHLO client.example.net", "250")
+	return p
+}
+
+// connect connects to a port and does not wait for the greeting.
+func (r *running) connect(port int) *peer {
+	r.t.Helper()
+	return r.connectFrom(nil, r.addrs[port])
+}
+
+func (r *running) connectFrom(from, to net.Addr) *peer {
+	r.t.Helper()
+	d := net.Dialer{LocalAddr: from}
+	c, err := d.Dial(to.Network(), to.String())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(logtest.Patience)); err != nil {
+		r.t.Fatal(err)
+	}
+	return &peer{r.t, c, bufio.NewReader(c)}
+}
+
+// implicit connects to submissions.
+func (r *running) implicit() *peer {
+	r.t.Helper()
+	p := r.connect(2)
+	p.secure(r.tls)
+	p.expect("220")
+	return p
+}
+
+// as greets from another address, of a user if login is not "", by XCLIENT.
+func (r *running) as(addr, login string) *peer {
+	r.t.Helper()
+	p := r.greeted()
+	line := "XCLIENT ADDR=" + addr
+	if login != "" {
+		line += " LOGIN=" + login
+	}
+	p.say(line, "220")
+	p.say("EHLO client.example.net", "250")
+	return p
+}
+
+// secure goes on in TLS.
+func (p *peer) secure(c *tls.Config) *tls.Conn {
+	p.t.Helper()
+	conn := tls.Client(p.Conn, c)
+	if err := conn.Handshake(); err != nil {
+		p.t.Fatal("handshake: ", err)
+	}
+	p.Conn, p.r = conn, bufio.NewReader(conn)
+	return conn
+}
+
+func (p *peer) send(s string) {
+	p.t.Helper()
+	if _, err := p.Write([]byte(s)); err != nil {
+		p.t.Fatalf("send %.60q: %v", s, err)
+	}
+}
+
+// reply reads one reply, all its lines.
+func (p *peer) reply() string {
+	p.t.Helper()
+	var all string
+	for {
+		line, err := p.r.ReadString('\n')
+		if err != nil {
+			p.t.Fatalf("after %q: %v", all+line, err)
+		}
+		all += line
+		if len(line) > 3 && line[3] == ' ' {
+			return all
+		}
+	}
+}
+
+// expect reads one reply for each prefix and gives the last.
+func (p *peer) expect(prefixes ...string) (got string) {
+	p.t.Helper()
+	for _, want := range prefixes {
+		if got = p.reply(); !strings.HasPrefix(got, want) {
+			p.t.Fatalf("reply %q, want %s", got, want)
+		}
+	}
+	return got
+}
+
+// end expects that the server closes the connection after these replies.
+func (p *peer) end(prefixes ...string) {
+	p.t.Helper()
+	p.expect(prefixes...)
+	if b, err := p.r.ReadByte(); err == nil {
+		p.t.Errorf("byte %q, want the end of the connection", b)
+	}
+}
+
+// say sends a command and expects a reply.
+func (p *peer) say(line, prefix string) string {
+	p.t.Helper()
+	p.send(line + "\r\n")
+	return p.expect(prefix)
+}
+
+// from begins a transaction.
+func (p *peer) from(sender string) *peer {
+	p.t.Helper()
+	p.say("MAIL FROM:<"+sender+">", "250")
+	return p
+}
+
+// to names recipients that are accepted.
+func (p *peer) to(rcpts ...string) *peer {
+	p.t.Helper()
+	for _, rcpt := range rcpts {
+		p.say("RCPT TO:<"+rcpt+">", "250")
+	}
+	return p
+}
+
+const (
+	toUs = "b@mx.example.org"
+	// plain is a message; its lines end in LF.
+	plain = "Subject: x\nTo: one\nTo: two\n\nhi\n"
+)
+
+// begin is a transaction to us.
+func (p *peer) begin() *peer {
+	p.t.Helper()
+	return p.from("a@example.net").to(toUs)
+}
+
+// data opens the content.
+func (p *peer) data() *peer {
+	p.t.Helper()
+	p.say("DATA", "354")
+	return p
+}
+
+// content sends a message, whose lines end in LF, and expects a reply for it.
+func (p *peer) content(message, want string) string {
+	p.t.Helper()
+	p.data()
+	wire := strings.ReplaceAll("\n"+message, "\n", "\r\n")
+	p.send(strings.ReplaceAll(wire, "\r\n.", "\r\n..")[2:])
+	return p.say(".", want)
+}
+
+// mail is a whole transaction.
+func (p *peer) mail(from, to, message, want string) string {
+	p.t.Helper()
+	return p.from(from).to(to).content(message, want)
+}
+
+// chunk sends a BDAT command with its content.
+func (p *peer) chunk(content, last string) {
+	p.t.Helper()
+	p.send(fmt.Sprintf("BDAT %d%s\r\n%s", len(content), last, content))
+}
+
+// accepted is a reply that names a message.
+var accepted = regexp.MustCompile(`(?m)^250.* S\w+\r$`)
+
+// id is the spool ID in a 250 reply.
+func (p *peer) id(reply string) postoffice.SpoolID {
+	p.t.Helper()
+	words := strings.Fields(reply)
+	id, err := postoffice.ParseSpoolID(words[len(words)-1])
+	if err != nil {
+		p.t.Fatalf("%q: %v", reply, err)
+	}
+	return id
+}

@@ -19,13 +19,14 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
+	"zmailer/test/office"
 )
 
 // M41: an order of more messages than are noted at a time is about each of them, and so
 // is its undo.
 func TestBulkOrderIsAboutEachMessage(t *testing.T) {
-	o := newOffice(t)
-	o.run(t, "scheduler")
+	o := office.New(t)
+	o.Run(t, "scheduler")
 	const count = 3*64 + 5
 	plantMany(t, o, count-1)
 	sum := fmt.Sprintf("%d recipients of %d messages", count, count)
@@ -45,7 +46,7 @@ func TestBulkOrderIsAboutEachMessage(t *testing.T) {
 
 // M41: an order that was cut off is known by its file; undo takes back what was done.
 func TestCutOrderIsUndone(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	plantMany(t, o, 2*64)
 	a := app()
 	a.ExitErrHandler = func(*cli.Context, error) {}
@@ -108,7 +109,7 @@ func terminals(t *testing.T) (person, program *os.File) {
 
 // A15: an order that is still being given is not undone by half.
 func TestOrderIsUndoneWhenItWasGiven(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	file, err := o.Operations.Create(postoffice.NewOperationID(time.Now(), "remove", 17), []byte("verb remove\n\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -127,8 +128,8 @@ func TestOrderIsUndoneWhenItWasGiven(t *testing.T) {
 // M41: on a terminal a person is asked, with the numbers, and only yes is yes.
 func TestVerbsAskOnATerminal(t *testing.T) {
 	for answer, want := range map[string]string{"y": view.Held, "n": view.Waiting} {
-		o := newOffice(t)
-		o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
+		o := office.New(t)
+		o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"))
 		person, program := terminals(t)
 		if _, err := io.WriteString(person, answer+"\n"); err != nil {
 			t.Fatal(err)
@@ -167,16 +168,16 @@ func TestHoldsEndWhenTheyAreMeantTo(t *testing.T) {
 // A18: status tells held and frozen recipients, what is in removed/ and orders/, with the
 // oldest of each.
 func TestStatusCountsWhatWasOrdered(t *testing.T) {
-	o := newOffice(t)
-	_, name, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"b.example", "b1@x"}, addressed{"c.example", "c1@x"})
-	o.age(t, "queue/"+name, 3*time.Hour+time.Minute)
-	a := o.submit(t, plainMail)
+	o := office.New(t)
+	_, name, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"), office.To("b.example", "b1@x"), office.To("c.example", "c1@x"))
+	o.Age(t, "queue/"+name, 3*time.Hour+time.Minute)
+	a := o.Submit(t, office.PlainMail)
 	mustDo(t, "hold", "--yes", "--to", "a1@x")
 	mustDo(t, "freeze", "--yes", "--to", "b1@x")
 	mustDo(t, "remove", a.ID.String())
 	out, _, _ := invoke(t, "status")
 	wantIn(t, out, "1           3h1m    held\n", "1           3h1m    frozen\n", "1           3h1m    waiting\n", "1 removed\n", "3 order\n")
-	if got, want := countFiles(t, o.path("removed")), 1; got != want {
+	if got, want := countFiles(t, o.Path("removed")), 1; got != want {
 		t.Errorf("removed/ holds %d files", got)
 	}
 }
@@ -184,10 +185,10 @@ func TestStatusCountsWhatWasOrdered(t *testing.T) {
 // S8: who gave an order and why stands in the specification, for those who read it
 // without us.
 func TestOrdersStandInTheSpecification(t *testing.T) {
-	o := newOffice(t)
-	id, name, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
+	o := office.New(t)
+	id, name, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"))
 	mustDo(t, "hold", "--reason", "two\nlines \x1b[2J", id)
-	list := o.spec(t, name).History
+	list := o.Spec(t, name).History
 	e := list[len(list)-1]
 	if e.Event != workspec.EventHold || e.Get("who") == "" || e.Get("order") == "" || e.Get("id") != id {
 		t.Errorf("got %+v", e)

@@ -10,17 +10,18 @@ import (
 	"zmailer/internal/admin/act"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/test/office"
 )
 
 // M12: what was kept for long enough is dropped, an only copy never, nor any other mail
 // that was accepted; a dry run says so and changes nothing.
 func TestCleanupDropsWhatIsOldAndTellsTheRest(t *testing.T) {
-	o := newOffice(t)
-	_, deferred := o.put(t, postoffice.Deferred, "users", plainMail)
-	_, frozen := o.put(t, postoffice.Freezer, "flood", plainMail)
-	_, hard := o.put(t, postoffice.Postman, "broken", plainMail)
-	gone, goneName := o.put(t, postoffice.Freezer, "spam", plainMail)
-	o.write(t, "postman/4711_header", plainMail)
+	o := office.New(t)
+	_, deferred := o.Put(t, postoffice.Deferred, "users", office.PlainMail)
+	_, frozen := o.Put(t, postoffice.Freezer, "flood", office.PlainMail)
+	_, hard := o.Put(t, postoffice.Postman, "broken", office.PlainMail)
+	gone, goneName := o.Put(t, postoffice.Freezer, "spam", office.PlainMail)
+	o.Write(t, "postman/4711_header", office.PlainMail)
 	if out, code, err := invoke(t, "freezer", "discard", goneName); code != 0 {
 		t.Fatal(err, out)
 	}
@@ -40,14 +41,14 @@ func TestCleanupDropsWhatIsOldAndTellsTheRest(t *testing.T) {
 	_, out := run(9*time.Hour, true)
 	wantIn(t, out, "postman/4711_header: a copy since ", "removed/"+gone.ID.String()+".freezer.spam: removed from freezer/", "would be dropped; nothing was",
 		"deferred/ keeps 1 deferred", "zmctl resubmit", "freezer/ keeps 1 frozen", "postman/ keeps 1 set aside", "only copies of accepted mail")
-	if got := o.there(t, postoffice.Postman); len(got) != 2 || len(o.there(t, postoffice.Removed)) != 1 {
+	if got := o.Names(t, postoffice.Postman); len(got) != 2 || len(o.Names(t, postoffice.Removed)) != 1 {
 		t.Fatalf("a dry run has left %q", got)
 	}
 	if x, _ := run(9*time.Hour, false); len(x.Dropped) != 4 || len(x.Kept) != 3 {
 		t.Errorf("got %+v, want the copy, the message, the order and the text beside what was discarded", x)
 	}
 	for dir, want := range map[string]string{"postman": hard, "deferred": deferred, "freezer": frozen, "removed": "", "orders": ""} {
-		if got := strings.Join(o.there(t, dir), " "); got != want {
+		if got := strings.Join(o.Names(t, dir), " "); got != want {
 			t.Errorf("%s: left %q, want %q", dir, got, want)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
+	"zmailer/test/office"
 )
 
 // onTerminal runs zmctl with standard output and standard error on a terminal of so many
@@ -57,20 +58,20 @@ func steady(text string) string {
 
 // variedOffice has mail in the states that have colours: the ID of a message with one
 // recipient in each.
-func variedOffice(t *testing.T) (*office, string) {
+func variedOffice(t *testing.T) (*office.Office, string) {
 	t.Helper()
-	o := newOffice(t)
-	a, name, offsets := o.queue(t, "late@a.example.com", "done@a.example.com", "wrong@a.example.com", "frozen@a.example.com", "held@a.example.com")
+	o := office.New(t)
+	a, name, offsets := o.Enqueue(t, "late@a.example.com", "done@a.example.com", "wrong@a.example.com", "frozen@a.example.com", "held@a.example.com")
 	next := time.Now().Add(5 * time.Hour)
-	o.event(t, name, workspec.Event{Time: time.Now(), Recipient: offsets[0], Event: workspec.EventDeferred, Text: "451 " + strings.Repeat("much ", 60),
+	o.Event(t, name, workspec.Event{Time: time.Now(), Recipient: offsets[0], Event: workspec.EventDeferred, Text: "451 " + strings.Repeat("much ", 60),
 		Attrs: []workspec.Attr{{Key: "attempt", Value: "1"}, {Key: "next", Value: fmt.Sprint(next.UnixMilli())}, {Key: "status", Value: "4.2.1"}}})
-	o.tag(t, name, offsets[1], []byte{byte(workspec.TagOK)})
-	o.tag(t, name, offsets[2], []byte{byte(workspec.TagFailed)})
+	o.Tag(t, name, offsets[1], []byte{byte(workspec.TagOK)})
+	o.Tag(t, name, offsets[2], []byte{byte(workspec.TagFailed)})
 	mustDo(t, "freeze", "--quiet", "--yes", "--to", "frozen@*")
 	mustDo(t, "hold", "--quiet", "--yes", "--to", "held@*")
-	o.put(t, postoffice.Freezer, "flood", mailFrom("x@client.example"))
-	o.put(t, postoffice.Postman, "header", mailFrom("y@client.example"))
-	o.write(t, "ledger/nothing", "of ours")
+	o.Put(t, postoffice.Freezer, "flood", office.MailFrom("x@client.example"))
+	o.Put(t, postoffice.Postman, "header", office.MailFrom("y@client.example"))
+	o.Write(t, "ledger/nothing", "of ours")
 	return o, a.ID.String()
 }
 

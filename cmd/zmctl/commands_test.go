@@ -15,6 +15,7 @@ import (
 
 	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
+	"zmailer/test/office"
 )
 
 // changes are the commands that do something; all others only tell, and can do it in JSON.
@@ -129,8 +130,8 @@ func TestNoPostofficeIsExitCode78(t *testing.T) {
 
 // What show tells people it tells programs, too.
 func TestShowInJSON(t *testing.T) {
-	o := newOffice(t)
-	a, _, _ := o.queue(t, "one@a.example.com")
+	o := office.New(t)
+	a, _, _ := o.Enqueue(t, "one@a.example.com")
 	out, code, err := invoke(t, "show", "--json", a.ID.String())
 	if code != 0 {
 		t.Fatal(err)
@@ -151,7 +152,7 @@ func TestShowInJSON(t *testing.T) {
 		len(got.Specification) < 5 || len(got.History) == 0 || len(got.Next) == 0 || len(got.Details) != 2 || got.Details[0].Size == 0 {
 		t.Errorf("got %s", out)
 	}
-	_, name := o.put(t, "freezer", "flood", plainMail)
+	_, name := o.Put(t, "freezer", "flood", office.PlainMail)
 	out, code, err = invoke(t, "freezer", "show", "--json", name)
 	if code != 0 || json.Unmarshal([]byte(out), &got) != nil || !slices.Contains(got.Envelope, "to <user@a.example.com>") || len(got.Next) == 0 {
 		t.Errorf("freezer show: %d, %v\n%s", code, err, out)

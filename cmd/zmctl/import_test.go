@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/admin/importer"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/test/office"
 )
 
 // oldMaildir has n messages.
@@ -37,11 +38,11 @@ func oldMaildir(t *testing.T, n int) string {
 }
 
 // imported counts the messages in router/ by Subject.
-func (o *office) imported(t *testing.T) map[string]int {
+func imported(o *office.Office, t *testing.T) map[string]int {
 	t.Helper()
 	n := map[string]int{}
-	for _, name := range o.names(t, postoffice.Router) {
-		b, err := os.ReadFile(filepath.Join(o.dir, postoffice.Router, name))
+	for _, name := range o.Names(t, postoffice.Router) {
+		b, err := os.ReadFile(filepath.Join(o.Dir, postoffice.Router, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,23 +55,10 @@ func (o *office) imported(t *testing.T) map[string]int {
 	return n
 }
 
-func (o *office) names(t *testing.T, dir string) []string {
-	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(o.dir, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []string
-	for _, e := range entries {
-		list = append(list, e.Name())
-	}
-	return list
-}
-
 // M13 M43: an import that is killed and called again, as often as it takes, takes each
 // message once, and empties what it moves from.
 func TestImportThatIsKilledGoesOn(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	const messages = 400
 	dir := oldMaildir(t, messages)
 	kills := 0
@@ -94,7 +82,7 @@ func TestImportThatIsKilledGoesOn(t *testing.T) {
 		}
 		kills++
 	}
-	got := o.imported(t)
+	got := imported(o, t)
 	for i := range messages {
 		if n := got[fmt.Sprintf("number %d", i)]; n != 1 {
 			t.Errorf("message %d is there %d times after %d kills", i, n, kills)
@@ -104,14 +92,14 @@ func TestImportThatIsKilledGoesOn(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("the old Maildir has %q", left)
 	}
-	if names := o.names(t, postoffice.Imports); len(names) != 1 {
+	if names := o.Names(t, postoffice.Imports); len(names) != 1 {
 		t.Errorf("imports/ has %q, want the record alone", names)
 	}
 	t.Logf("%d kills", kills)
 }
 
 func TestImportTellsEachMessage(t *testing.T) {
-	newOffice(t)
+	office.New(t)
 	dir := oldMaildir(t, 2)
 	args := []string{"import", "maildir", "--extract", "--from", "<>"}
 	out, code, err := invoke(t, append(args, "--dry-run", dir)...)
@@ -139,7 +127,7 @@ func TestImportTellsEachMessage(t *testing.T) {
 }
 
 func TestImportHolds(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	out, code, err := invoke(t, "import", "maildir", "--hold", "--to", "new@far.example", oldMaildir(t, 2))
 	if code != 0 {
 		t.Fatal(err)
@@ -150,13 +138,13 @@ func TestImportHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantIn(t, out, "import from maildir new/1700000000.M1.host: import --hold", "2 messages")
-	if n := len(o.imported(t)); n != 0 {
+	if n := len(imported(o, t)); n != 0 {
 		t.Errorf("%d messages are in router/", n)
 	}
 }
 
 func TestImportsExitCodes(t *testing.T) {
-	newOffice(t)
+	office.New(t)
 	dir := oldMaildir(t, 1)
 	half := oldMaildir(t, 1)
 	if err := os.WriteFile(filepath.Join(half, "new", "1.M1.host"), []byte("Subject: to nobody\n\n"), 0o600); err != nil {

@@ -9,20 +9,21 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
+	"zmailer/test/office"
 )
 
 // A18: the ledger balances with what is on the disk; a message that was removed by hand
 // is named, and settled by a person.
 func TestLedgerNamesWhatWasRemovedByHand(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	j := ledger.New(o.PostOffice, ledger.Config{Role: "router"})
 	defer j.Close() // before the postoffice, whose descriptor another test gets
-	waits, waiting, _ := o.queue(t, "a@a.example.com", "b@a.example.com")
+	waits, waiting, _ := o.Enqueue(t, "a@a.example.com", "b@a.example.com")
 	j.Routed(waits.ID, 2, false)
-	missing, name, _ := o.queue(t, "a@a.example.com", "b@a.example.com", "c@a.example.com")
+	missing, name, _ := o.Enqueue(t, "a@a.example.com", "b@a.example.com", "c@a.example.com")
 	j.Accepting().In(missing.ID, 1)
 	j.Routed(missing.ID, 3, true)
-	o.submit(t, plainMail)
+	o.Submit(t, office.PlainMail)
 	out, code, err := invoke(t, "check", "--ledger")
 	if code != 0 {
 		t.Fatalf("exit code %d, %v\n%s", code, err, out)
@@ -32,7 +33,7 @@ func TestLedgerNamesWhatWasRemovedByHand(t *testing.T) {
 		"queued in queue/           5         2", "difference           0         -")
 
 	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
-		if err := os.Remove(filepath.Join(o.dir, dir, name)); err != nil {
+		if err := os.Remove(filepath.Join(o.Dir, dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,8 +74,8 @@ func TestLedgerNamesWhatWasRemovedByHand(t *testing.T) {
 // A15 A18: what was removed before it was routed is counted as removed, and as queued
 // again after undo.
 func TestRemovedMessageStaysOnTheBooks(t *testing.T) {
-	o := newOffice(t)
-	a := o.submit(t, plainMail)
+	o := office.New(t)
+	a := o.Submit(t, office.PlainMail)
 	if out, code, err := invoke(t, "remove", a.ID.String()); code != 0 {
 		t.Fatalf("remove: %d, %v\n%s", code, err, out)
 	}
@@ -93,8 +94,8 @@ func TestRemovedMessageStaysOnTheBooks(t *testing.T) {
 }
 
 func TestDamagedLedgerCannotBeChecked(t *testing.T) {
-	o := newOffice(t)
-	o.write(t, postoffice.Ledger+"/base", "zmailer ledger 1\n")
+	o := office.New(t)
+	o.Write(t, postoffice.Ledger+"/base", "zmailer ledger 1\n")
 	if out, code, err := invoke(t, "check", "--ledger"); code != exitUnread || err == nil {
 		t.Errorf("got %d, %v\n%s", code, err, out)
 	}

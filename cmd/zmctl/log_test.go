@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/test/office"
 )
 
 // idOne and idTwo are spool IDs of the log below.
@@ -142,9 +143,9 @@ func TestLogExitCodes(t *testing.T) {
 // A message's lines are found in the files that were rotated away, too, and in the log of
 // the postoffice without a flag.
 func TestLogOfAMessageReachesBehindARotation(t *testing.T) {
-	o := newOffice(t)
-	o.write(t, postoffice.LogFile+".1", mixedLog)
-	o.write(t, postoffice.LogFile, "time=2026-11-23T10:05:03Z level=INFO msg=delivered program=scheduler id="+idOne+"\n")
+	o := office.New(t)
+	o.Write(t, postoffice.LogFile+".1", mixedLog)
+	o.Write(t, postoffice.LogFile, "time=2026-11-23T10:05:03Z level=INFO msg=delivered program=scheduler id="+idOne+"\n")
 	for args, want := range map[string]string{
 		"":    "delivered",
 		idOne: "accepted routed deferred failed report delivered",

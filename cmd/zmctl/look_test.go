@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
+	"zmailer/test/office"
 )
 
 func TestInitMakesDirectoriesAndLeavesFilesAlone(t *testing.T) {
@@ -31,7 +32,7 @@ func TestInitMakesDirectoriesAndLeavesFilesAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	openOffice(t, dir, 0)
+	office.Open(t, dir, 0)
 	for _, f := range config.Files() {
 		b, err := os.ReadFile(filepath.Join(conf, f))
 		if err != nil {
@@ -82,7 +83,7 @@ func TestInitMakesTheConfigurationThatIsNamed(t *testing.T) {
 			if out, code, err := invoke(t, "--config", at(dir, tt.made), "--postoffice", "", "status"); code != 0 {
 				t.Errorf("status with it: got %d, %v, %s", code, err, out)
 			}
-			openOffice(t, at(dir, "po"), 0)
+			office.Open(t, at(dir, "po"), 0)
 		})
 	}
 }
@@ -98,7 +99,7 @@ func TestCommandsWithoutPostofficeSayWhatToDo(t *testing.T) {
 }
 
 func TestWrongArgumentsAreRefused(t *testing.T) {
-	newOffice(t)
+	office.New(t)
 	cases := map[string][]string{
 		"unknown command":     {"list"},
 		"status with a name":  {"status", "x"},
@@ -118,14 +119,14 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 }
 
 // plant puts one message into every state and gives their spool IDs.
-func plant(t *testing.T, o *office) map[string]string {
+func plant(t *testing.T, o *office.Office) map[string]string {
 	t.Helper()
-	o.run(t, "scheduler")
+	o.Run(t, "scheduler")
 	ids := map[string]string{}
-	o.write(t, postoffice.Public+"/draft", "from <a@b>\n")
-	ids[view.StateAccepted] = o.submit(t, plainMail).ID.String()
-	a := o.submit(t, plainMail)
-	c := o.claim(t, a)
+	o.Write(t, postoffice.Public+"/draft", "from <a@b>\n")
+	ids[view.StateAccepted] = o.Submit(t, office.PlainMail).ID.String()
+	a := o.Submit(t, office.PlainMail)
+	c := o.Claim(t, a)
 	if w, err := c.CreateWork(); err != nil || w.Close() != nil {
 		t.Fatal(err)
 	}
@@ -137,26 +138,26 @@ func plant(t *testing.T, o *office) map[string]string {
 		view.StateCopy:     func(c *postoffice.Claim) error { return errors.Join(c.SoftCopy("bad-header"), c.Defer("x")) },
 	}
 	for state, do := range aside {
-		a := o.submit(t, plainMail)
-		if err := do(o.claim(t, a)); err != nil {
+		a := o.Submit(t, office.PlainMail)
+		if err := do(o.Claim(t, a)); err != nil {
 			t.Fatal(err)
 		}
 		ids[state] = a.ID.String()
 	}
-	q, name, offsets := o.queue(t, "defer1@a.example.com", "ok@a.example.com", "no@a.example.com", "now@a.example.com", "new@a.example.com")
+	q, name, offsets := o.Enqueue(t, "defer1@a.example.com", "ok@a.example.com", "no@a.example.com", "now@a.example.com", "new@a.example.com")
 	ids[view.StateQueued] = q.ID.String()
-	o.event(t, name, workspec.DeferredEvent(time.Now(), offsets[0], 1, time.Now().Add(time.Minute), status.MailboxFull, "452 4.2.2 full"))
-	o.event(t, name, workspec.DeferredEvent(time.Now(), offsets[0], 2, time.Now().Add(time.Hour+time.Minute), status.SystemTrouble, "451 4.3.0 try\nagain \x1b[2Jlater"))
-	o.tag(t, name, offsets[1], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
-	o.edit(t, name, func(s *postoffice.Spec) error {
+	o.Event(t, name, workspec.DeferredEvent(time.Now(), offsets[0], 1, time.Now().Add(time.Minute), status.MailboxFull, "452 4.2.2 full"))
+	o.Event(t, name, workspec.DeferredEvent(time.Now(), offsets[0], 2, time.Now().Add(time.Hour+time.Minute), status.SystemTrouble, "451 4.3.0 try\nagain \x1b[2Jlater"))
+	o.Tag(t, name, offsets[1], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
+	o.Edit(t, name, func(s *postoffice.Spec) error {
 		return s.Append(workspec.AppendDiagnostic(nil, &workspec.Diagnostic{Recipient: offsets[2], Time: time.Now(), Reported: true,
 			Notary: workspec.Notary{Address: "no@a.example.com", Action: "failed", Status: "5.1.1", Diagnostic: "smtp; 550 5.1.1 no such user"}}))
 	})
-	o.tag(t, name, offsets[2], workspec.TagBytes(workspec.FormatOurs, workspec.TagFailed))
-	agent := o.run(t, "ta-smtp smtp")
-	o.tag(t, name, offsets[3], workspec.LockBytes(agent.Number()))
-	_, name, _ = o.queue(t, "gone@a.example.com")
-	if err := os.Remove(filepath.Join(o.dir, postoffice.Queue, name)); err != nil {
+	o.Tag(t, name, offsets[2], workspec.TagBytes(workspec.FormatOurs, workspec.TagFailed))
+	agent := o.Run(t, "ta-smtp smtp")
+	o.Tag(t, name, offsets[3], workspec.LockBytes(agent.Number()))
+	_, name, _ = o.Enqueue(t, "gone@a.example.com")
+	if err := os.Remove(filepath.Join(o.Dir, postoffice.Queue, name)); err != nil {
 		t.Fatal(err)
 	}
 	ids[view.StateFinishing] = name
@@ -164,7 +165,7 @@ func plant(t *testing.T, o *office) map[string]string {
 }
 
 func TestQueueTellsEveryMessageAndRecipient(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	ids := plant(t, o)
 	out, code, err := invoke(t, "queue")
 	if code != 0 {
@@ -184,7 +185,7 @@ func TestQueueTellsEveryMessageAndRecipient(t *testing.T) {
 }
 
 func TestQueueInJSONHoldsTheSame(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	if out, _, err := invoke(t, "queue", "--json"); err != nil || out != "" {
 		t.Errorf("an empty queue: got %q, %v, want nothing", out, err)
 	}
@@ -219,11 +220,11 @@ func TestQueueInJSONHoldsTheSame(t *testing.T) {
 
 // A18: the counts are those of the disk.
 func TestStatusCountsFilesOfTheDisk(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	plant(t, o)
-	o.write(t, postoffice.Router+"/core", "x")
-	o.deadOwner(t, 999998, "router")
-	o.rename(t, postoffice.Deferred+"/"+first(t, o, postoffice.Deferred), postoffice.Router+"/77-999998")
+	o.Write(t, postoffice.Router+"/core", "x")
+	o.DeadOwner(t, 999998, "router")
+	o.Rename(t, postoffice.Deferred+"/"+first(t, o, postoffice.Deferred), postoffice.Router+"/77-999998")
 	out, code, err := invoke(t, "status", "--json")
 	if code != 0 {
 		t.Fatal(err)
@@ -246,7 +247,7 @@ func TestStatusCountsFilesOfTheDisk(t *testing.T) {
 			sum += g.Files
 			states[d.Name+" "+g.State] = g.Files
 		}
-		if want := countFiles(t, filepath.Join(o.dir, d.Name)); d.Files != want || sum != want {
+		if want := countFiles(t, filepath.Join(o.Dir, d.Name)); d.Files != want || sum != want {
 			t.Errorf("%s: got %d files, %d in states, want %d", d.Name, d.Files, sum, want)
 		}
 	}
@@ -269,9 +270,9 @@ func TestStatusCountsFilesOfTheDisk(t *testing.T) {
 	}
 }
 
-func first(t *testing.T, o *office, dir string) string {
+func first(t *testing.T, o *office.Office, dir string) string {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(o.dir, dir))
+	entries, err := os.ReadDir(filepath.Join(o.Dir, dir))
 	if err != nil || len(entries) == 0 {
 		t.Fatalf("%s: got %d files, %v", dir, len(entries), err)
 	}
@@ -294,7 +295,7 @@ func countFiles(t *testing.T, dir string) int {
 }
 
 func TestShowTellsEverythingOfAMessage(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	ids := plant(t, o)
 	cases := map[string][]string{
 		view.StateAccepted: {"files\n  router/", "envelope\n  comment octets 0000", "  from <sender@client.example.net>\n", "free claims and routes it"},
@@ -324,8 +325,8 @@ func TestShowTellsEverythingOfAMessage(t *testing.T) {
 }
 
 func TestShowTellsAMessageFromOneThatTookItsNumber(t *testing.T) {
-	o := newOffice(t)
-	a := o.submit(t, plainMail)
+	o := office.New(t)
+	a := o.Submit(t, office.PlainMail)
 	other := a.ID
 	other.MTime--
 	_, code, err := invoke(t, "show", other.String())
@@ -344,13 +345,13 @@ func TestShowTellsAMessageFromOneThatTookItsNumber(t *testing.T) {
 
 // Messages are found at every hash depth, whatever the configured one is.
 func TestMessagesAreFoundAtEveryHashDepth(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	for levels := 0; levels <= 2; levels++ {
-		a, name, _ := o.queue(t, "user@a.example.com")
+		a, name, _ := o.Enqueue(t, "user@a.example.com")
 		n, _ := postoffice.ParseName(name)
 		for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
 			if levels > 0 {
-				o.rename(t, dir+"/"+name, dir+"/"+postoffice.HashDir(n.Ino, levels)+"/"+name)
+				o.Rename(t, dir+"/"+name, dir+"/"+postoffice.HashDir(n.Ino, levels)+"/"+name)
 			}
 		}
 		out, code, err := invoke(t, "show", a.ID.String())
@@ -365,10 +366,10 @@ func TestMessagesAreFoundAtEveryHashDepth(t *testing.T) {
 
 // M10: what the router set aside goes back to it, by name, by ID or all of it.
 func TestResubmitGivesMessagesBackToTheRouter(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	deferOne := func() postoffice.Accepted {
-		a := o.submit(t, plainMail)
-		if err := o.claim(t, a).Defer("routes"); err != nil {
+		a := o.Submit(t, office.PlainMail)
+		if err := o.Claim(t, a).Defer("routes"); err != nil {
 			t.Fatal(err)
 		}
 		return a
@@ -386,7 +387,7 @@ func TestResubmitGivesMessagesBackToTheRouter(t *testing.T) {
 	}
 	wantIn(t, out, byName.ID.String()+"  deferred/"+name+" is "+byName.Name+" now\n", byID.ID.String())
 	for _, a := range []postoffice.Accepted{byName, byID} {
-		if _, err := os.Stat(filepath.Join(o.dir, a.Name)); err != nil {
+		if _, err := os.Stat(filepath.Join(o.Dir, a.Name)); err != nil {
 			t.Errorf("after resubmit: %v", err)
 		}
 	}
@@ -396,15 +397,15 @@ func TestResubmitGivesMessagesBackToTheRouter(t *testing.T) {
 		t.Errorf("an ID with another time: got exit code %d, want %d", code, config.ExitUsage)
 	}
 	// A name that is taken in router/ costs another name.
-	o.write(t, fourth.Name, plainMail)
+	o.Write(t, fourth.Name, office.PlainMail)
 	if _, code, err = invoke(t, "resubmit", "all", name2(third)); code != 0 {
 		t.Fatalf("with one name taken: got exit code %d, %v", code, err)
 	}
-	if got, want := countFiles(t, filepath.Join(o.dir, postoffice.Deferred)), 0; got != want {
+	if got, want := countFiles(t, filepath.Join(o.Dir, postoffice.Deferred)), 0; got != want {
 		t.Errorf("left in deferred/: got %d, want %d", got, want)
 	}
 	// M10: it may come back.
-	if err := o.claim(t, third).Defer("again"); err != nil {
+	if err := o.Claim(t, third).Defer("again"); err != nil {
 		t.Fatal(err)
 	}
 	out, _, _ = invoke(t, "resubmit")

@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/admin/selector"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
+	"zmailer/test/office"
 )
 
 // K10: an administrator's commands in a user's postoffice leave nothing there that
@@ -20,18 +21,18 @@ func TestRootLeavesNothingOfItsOwnInAUsersPostoffice(t *testing.T) {
 		t.Skip("only root works in another user's postoffice")
 	}
 	const uid = 65534
-	o := newOffice(t)
-	queued, _, _ := o.queue(t, "a@a.example.com")
-	o.submit(t, plainMail)
-	o = o.copyOffice(t, 0)
+	o := office.New(t)
+	queued, _, _ := o.Enqueue(t, "a@a.example.com")
+	o.Submit(t, office.PlainMail)
+	o = o.Copy(t, 0)
 	for _, dir := range []string{postoffice.Quarantine, postoffice.Removed, postoffice.Ledger} {
-		if err := os.RemoveAll(filepath.Join(o.dir, dir)); err != nil {
+		if err := os.RemoveAll(filepath.Join(o.Dir, dir)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	each := func(fn func(path string) error) {
 		t.Helper()
-		err := filepath.WalkDir(o.dir, func(path string, _ fs.DirEntry, err error) error {
+		err := filepath.WalkDir(o.Dir, func(path string, _ fs.DirEntry, err error) error {
 			if err == nil {
 				err = fn(path)
 			}
@@ -72,9 +73,9 @@ func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may read everything")
 	}
-	o := newOffice(t)
-	a, name, _ := o.queue(t, "a@a.example.com")
-	if err := os.Chmod(o.path("transport/"+name), 0); err != nil {
+	o := office.New(t)
+	a, name, _ := o.Enqueue(t, "a@a.example.com")
+	if err := os.Chmod(o.Path("transport/"+name), 0); err != nil {
 		t.Fatal(err)
 	}
 	out, _, _ := invoke(t, "show", a.ID.String())

@@ -10,17 +10,18 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/ui/text"
+	"zmailer/test/office"
 )
 
 // What goes through much shows a bar on a terminal, nothing in a pipe and nothing
 // with --quiet; afterwards the terminal has the result alone.
 func TestLongWorkShowsABar(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	for range text.BigNumber {
-		o.put(t, postoffice.Freezer, "flood", plainMail)
+		o.Put(t, postoffice.Freezer, "flood", office.PlainMail)
 	}
 	for i := range text.BigNumber {
-		o.write(t, filepath.Join(postoffice.Orders, fmt.Sprintf("20200101-000000-hold-%d", i+1)), "verb hold\n\n")
+		o.Write(t, filepath.Join(postoffice.Orders, fmt.Sprintf("20200101-000000-hold-%d", i+1)), "verb hold\n\n")
 	}
 	for _, tt := range []struct{ args, bar, result string }{
 		{"check --quiet=%v", "check", " warning"},

@@ -18,12 +18,13 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/text"
+	"zmailer/test/office"
 )
 
 // router takes what is in a router directory, the oldest first, until ctx is done, and does
 // something with each. It gives the IDs in the order in which they came, and how many
 // there were at most.
-func (o *office) router(ctx context.Context, dir string, do func(c *postoffice.Claim) error) (ids []postoffice.SpoolID, most int, err error) {
+func router(o *office.Office, ctx context.Context, dir string, do func(c *postoffice.Claim) error) (ids []postoffice.SpoolID, most int, err error) {
 	for ctx.Err() == nil {
 		list, err := o.Router.ListDir(dir, true, time.Now())
 		if err != nil {
@@ -34,7 +35,7 @@ func (o *office) router(ctx context.Context, dir string, do func(c *postoffice.C
 			<-time.After(time.Millisecond) // as a router that looks again
 			continue
 		}
-		c, err := o.Router.Claim(o.owner, list[0].Name)
+		c, err := o.Router.Claim(o.Routing, list[0].Name)
 		if err != nil {
 			return ids, most, err
 		}
@@ -47,16 +48,16 @@ func (o *office) router(ctx context.Context, dir string, do func(c *postoffice.C
 }
 
 // asRouter runs fn while a router works.
-func (o *office) asRouter(t *testing.T, dir string, do func(c *postoffice.Claim) error, fn func()) (ids []postoffice.SpoolID, most int) {
+func asRouter(o *office.Office, t *testing.T, dir string, do func(c *postoffice.Claim) error, fn func()) (ids []postoffice.SpoolID, most int) {
 	t.Helper()
-	if o.owner == nil {
-		o.owner = o.run(t, "router")
+	if o.Routing == nil {
+		o.Routing = o.Run(t, "router")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
 		var err error
-		ids, most, err = o.router(ctx, dir, do)
+		ids, most, err = router(o, ctx, dir, do)
 		done <- err
 	}()
 	fn()
@@ -70,23 +71,23 @@ func (o *office) asRouter(t *testing.T, dir string, do func(c *postoffice.Claim)
 // M10: no more than the pace stand before a running router, the oldest first; so new mail
 // waits for that many at most.
 func TestResubmitKeepsItsPace(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	var want []postoffice.SpoolID
 	for i := range 20 {
-		a, name := o.put(t, postoffice.Deferred, "users", plainMail)
+		a, name := o.Put(t, postoffice.Deferred, "users", office.PlainMail)
 		// In another order than that in which they came.
 		at := time.Now().Add(-time.Duration(i*7%20) * time.Hour)
-		if err := os.Chtimes(filepath.Join(o.dir, "deferred", name), at, at); err != nil {
+		if err := os.Chtimes(filepath.Join(o.Dir, "deferred", name), at, at); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, postoffice.SpoolID{Ino: a.ID.Ino, MTime: at.UnixNano()})
 	}
 	slices.SortFunc(want, func(a, b postoffice.SpoolID) int { return a.Time().Compare(b.Time()) })
-	got, most := o.asRouter(t, postoffice.Router, (*postoffice.Claim).Discard, func() {
+	got, most := asRouter(o, t, postoffice.Router, (*postoffice.Claim).Discard, func() {
 		if out, code, err := invoke(t, "resubmit", "--pace", "4", "all"); code != 0 {
 			t.Error(err, out)
 		}
-		for len(o.there(t, postoffice.Router)) > 0 {
+		for len(o.Names(t, postoffice.Router)) > 0 {
 			<-time.After(time.Millisecond)
 		}
 	})
@@ -100,13 +101,13 @@ func TestResubmitKeepsItsPace(t *testing.T) {
 
 // M10: what comes back at once shows that nothing is mended: the rest stays where it is.
 func TestResubmitStopsWhenTheyComeBack(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	for range 12 {
-		o.put(t, postoffice.Deferred, "users", plainMail)
+		o.Put(t, postoffice.Deferred, "users", office.PlainMail)
 	}
 	var code int
 	var err error
-	ids, _ := o.asRouter(t, postoffice.Router, func(c *postoffice.Claim) error {
+	ids, _ := asRouter(o, t, postoffice.Router, func(c *postoffice.Claim) error {
 		reason := postoffice.Reason{ID: c.ID, Time: time.Now(), Who: "router", What: postoffice.WasDeferred, Text: "users: still nobody answers"}
 		if err := o.Aside.Explain(postoffice.Deferred, reason); err != nil {
 			return err
@@ -125,19 +126,19 @@ func TestResubmitStopsWhenTheyComeBack(t *testing.T) {
 // M3, M10: many go to the last router directory, where they let new mail go first; what a
 // person names he waits for.
 func TestResubmitGoesToTheLastRouterDirectory(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	if err := o.Router.EnsureDirs([]string{"router2", "router3"}); err != nil {
 		t.Fatal(err)
 	}
-	_, name := o.put(t, postoffice.Deferred, "users", plainMail)
-	o.put(t, postoffice.Deferred, "users", plainMail)
+	_, name := o.Put(t, postoffice.Deferred, "users", office.PlainMail)
+	o.Put(t, postoffice.Deferred, "users", office.PlainMail)
 	for _, args := range [][]string{{"resubmit", name}, {"resubmit", "users"}} {
 		if out, code, err := invoke(t, args...); code != 0 {
 			t.Fatal(err, out)
 		}
 	}
 	for dir, want := range map[string]int{"router": 1, "router2": 0, "router3": 1} {
-		if got := o.there(t, dir); len(got) != want {
+		if got := o.Names(t, dir); len(got) != want {
 			t.Errorf("%s: got %q, want %d", dir, got, want)
 		}
 	}
@@ -145,9 +146,9 @@ func TestResubmitGoesToTheLastRouterDirectory(t *testing.T) {
 
 // Two postmasters at once: each message goes once, and nobody is told of an error.
 func TestTwoPostmastersResubmitEachMessageOnce(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	for range 60 {
-		o.put(t, postoffice.Deferred, "users", plainMail)
+		o.Put(t, postoffice.Deferred, "users", office.PlainMail)
 	}
 	type result struct {
 		out  string
@@ -156,7 +157,7 @@ func TestTwoPostmastersResubmitEachMessageOnce(t *testing.T) {
 	done := make(chan result)
 	for range 2 {
 		go func() {
-			cmd := exec.Command(os.Args[0], "--postoffice", o.dir, "resubmit", "all")
+			cmd := exec.Command(os.Args[0], "--postoffice", o.Dir, "resubmit", "all")
 			cmd.Env = append(os.Environ(), "BE_ZMCTL=1")
 			out, _ := cmd.CombinedOutput()
 			done <- result{string(out), cmd.ProcessState.ExitCode()}
@@ -171,7 +172,7 @@ func TestTwoPostmastersResubmitEachMessageOnce(t *testing.T) {
 			t.Errorf("exit code %d: %s", r.code, r.out)
 		}
 	}
-	if got := o.there(t, postoffice.Router); moved != 60 || len(got) != 60 {
+	if got := o.Names(t, postoffice.Router); moved != 60 || len(got) != 60 {
 		t.Errorf("%d moved, %d in router/, want 60", moved, len(got))
 	}
 }
@@ -190,9 +191,9 @@ func TestProgressIsShownForManyMessages(t *testing.T) {
 	if got, want := p.Out.(*bytes.Buffer).String(), "resubmit: 500 of 1000\n"; got != want {
 		t.Errorf("without a terminal: got %q, want %q", got, want)
 	}
-	o := newOffice(t)
+	o := office.New(t)
 	for range text.BigNumber {
-		o.put(t, postoffice.Deferred, "users", plainMail)
+		o.Put(t, postoffice.Deferred, "users", office.PlainMail)
 	}
 	master, slave := pty(t)
 	screen := make(chan []byte)
@@ -200,7 +201,7 @@ func TestProgressIsShownForManyMessages(t *testing.T) {
 		b, _ := io.ReadAll(master) // ends with an error when nobody has the other side open
 		screen <- b
 	}()
-	cmd := exec.Command(os.Args[0], "--postoffice", o.dir, "resubmit", "--pace", "0", "all")
+	cmd := exec.Command(os.Args[0], "--postoffice", o.Dir, "resubmit", "--pace", "0", "all")
 	cmd.Env, cmd.Stderr = append(os.Environ(), "BE_ZMCTL=1"), slave
 	var out bytes.Buffer
 	cmd.Stdout = &out

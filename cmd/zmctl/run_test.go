@@ -14,6 +14,7 @@ import (
 
 	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
+	"zmailer/test/office"
 )
 
 // running is a zmctl run in a process of its own with stand-ins for its daemons.
@@ -217,7 +218,7 @@ func TestDaemonsDieWithKilledZmctl(t *testing.T) {
 }
 
 func TestRunWithoutProgramsTellsWhatIsMissing(t *testing.T) {
-	newOffice(t)
+	office.New(t)
 	t.Setenv("PATH", t.TempDir())
 	_, code, err := invoke(t, "run")
 	if code != config.ExitOSErr {
@@ -227,7 +228,7 @@ func TestRunWithoutProgramsTellsWhatIsMissing(t *testing.T) {
 }
 
 func TestRunRefusesBadConfiguration(t *testing.T) {
-	newOffice(t)
+	office.New(t)
 	file := filepath.Join(t.TempDir(), "zmailer.conf")
 	if err := os.WriteFile(file, []byte("HASHLEVELS=7\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -9,47 +9,48 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
+	"zmailer/test/office"
 )
 
 // A25: status tells what needs a person and ends with 1; with a scheduler what that has
 // seen, without one what the directories tell.
 func TestStatusTellsAlarms(t *testing.T) {
 	old := time.Now().Add(-2 * time.Hour)
-	stale := func(t *testing.T, o *office) {
-		name := filepath.Join(o.dir, postoffice.Router, "4711")
-		must(t, os.WriteFile(name, []byte("to bond\n\n"), 0o700))
-		must(t, os.Chtimes(name, old, old))
+	stale := func(t *testing.T, o *office.Office) {
+		name := filepath.Join(o.Dir, postoffice.Router, "4711")
+		office.Must(t, os.WriteFile(name, []byte("to bond\n\n"), 0o700))
+		office.Must(t, os.Chtimes(name, old, old))
 	}
-	router := func(t *testing.T, o *office) { o.run(t, "router") }
-	scheduler := func(t *testing.T, o *office) {
+	router := func(t *testing.T, o *office.Office) { o.Run(t, "router") }
+	scheduler := func(t *testing.T, o *office.Office) {
 		release, err := o.Owners.Exclusive("scheduler")
-		must(t, err)
-		t.Cleanup(func() { must(t, release()) })
+		office.Must(t, err)
+		t.Cleanup(func() { office.Must(t, release()) })
 	}
 	tests := map[string]struct {
-		plant []func(*testing.T, *office)
+		plant []func(*testing.T, *office.Office)
 		want  []alarm.Kind
 	}{
 		"nothing at all":               {nil, nil},
-		"a router, old mail for it":    {[]func(*testing.T, *office){router, stale}, []alarm.Kind{alarm.TooOld}},
-		"old mail and no router":       {[]func(*testing.T, *office){stale}, []alarm.Kind{alarm.TooOld, alarm.Down}},
-		"queued mail and no scheduler": {[]func(*testing.T, *office){func(t *testing.T, o *office) { o.queue(t, "smtp h a@h") }}, []alarm.Kind{alarm.Down}},
-		"what the scheduler has seen": {[]func(*testing.T, *office){scheduler, router, stale, func(t *testing.T, o *office) {
-			must(t, o.WriteAlarms([]byte("2026-11-21T08:40:12Z no-progress smtp/h none has begun\n")))
+		"a router, old mail for it":    {[]func(*testing.T, *office.Office){router, stale}, []alarm.Kind{alarm.TooOld}},
+		"old mail and no router":       {[]func(*testing.T, *office.Office){stale}, []alarm.Kind{alarm.TooOld, alarm.Down}},
+		"queued mail and no scheduler": {[]func(*testing.T, *office.Office){func(t *testing.T, o *office.Office) { o.Enqueue(t, "smtp h a@h") }}, []alarm.Kind{alarm.Down}},
+		"what the scheduler has seen": {[]func(*testing.T, *office.Office){scheduler, router, stale, func(t *testing.T, o *office.Office) {
+			office.Must(t, o.WriteAlarms([]byte("2026-11-21T08:40:12Z no-progress smtp/h none has begun\n")))
 		}}, []alarm.Kind{alarm.NoProgress}},
-		"what a dead one saw": {[]func(*testing.T, *office){router, func(t *testing.T, o *office) {
-			must(t, o.WriteAlarms([]byte("2026-11-21T08:40:12Z no-progress smtp/h none has begun\n")))
+		"what a dead one saw": {[]func(*testing.T, *office.Office){router, func(t *testing.T, o *office.Office) {
+			office.Must(t, o.WriteAlarms([]byte("2026-11-21T08:40:12Z no-progress smtp/h none has begun\n")))
 		}}, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := newOffice(t)
+			o := office.New(t)
 			for _, p := range tt.plant {
 				p(t, o)
 			}
 			out, code, _ := invoke(t, "status", "--json")
 			var got struct{ Alarms []alarm.Alarm }
-			must(t, json.Unmarshal([]byte(out), &got))
+			office.Must(t, json.Unmarshal([]byte(out), &got))
 			var kinds []alarm.Kind
 			for _, a := range got.Alarms {
 				kinds = append(kinds, a.Kind)

@@ -14,16 +14,17 @@ import (
 	"zmailer/internal/admin/trace"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
+	"zmailer/test/office"
 )
 
 // Z30: without --log the postoffice's own log is read, with what was rotated away from it;
 // what the history says too is one step, told by both.
 func TestTraceFindsTheLogAndMergesTheHistory(t *testing.T) {
-	o := newOffice(t)
-	a, name, offsets := o.queue(t, "one@a.example.com", "two@a.example.com")
+	o := office.New(t)
+	a, name, offsets := o.Enqueue(t, "one@a.example.com", "two@a.example.com")
 	at := time.Now().Add(time.Second).Truncate(time.Millisecond)
 	next := at.Add(time.Hour).Truncate(time.Second)
-	o.event(t, name, workspec.Event{Time: at, Recipient: offsets[0], Event: workspec.EventDeferred, Text: "451 later",
+	o.Event(t, name, workspec.Event{Time: at, Recipient: offsets[0], Event: workspec.EventDeferred, Text: "451 later",
 		Attrs: []workspec.Attr{{Key: "attempt", Value: "1"}, {Key: "next", Value: fmt.Sprint(next.UnixMilli())}, {Key: "status", Value: "4.2.1"}}})
 	line := func(at time.Time, rest string) string {
 		return fmt.Sprintf("time=%s level=INFO %s\n", at.UTC().Format("2006-01-02T15:04:05.000Z"), rest)
@@ -31,9 +32,9 @@ func TestTraceFindsTheLogAndMergesTheHistory(t *testing.T) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	fmt.Fprint(z, line(a.ID.Time(), fmt.Sprintf("msg=routed program=router id=%s name=%s from=sender@client.example.net rcpts=2 size=9", a.ID, name)))
-	must(t, z.Close())
-	must(t, os.WriteFile(filepath.Join(o.dir, postoffice.LogFile+".1.gz"), zipped.Bytes(), 0o600))
-	o.write(t, postoffice.LogFile, "no line of ours, with "+a.ID.String()+" in it\n"+
+	office.Must(t, z.Close())
+	office.Must(t, os.WriteFile(filepath.Join(o.Dir, postoffice.LogFile+".1.gz"), zipped.Bytes(), 0o600))
+	o.Write(t, postoffice.LogFile, "no line of ours, with "+a.ID.String()+" in it\n"+
 		line(at, fmt.Sprintf(`msg=deferred program=scheduler id=%s name=%s rcpt=one@a.example.com channel=smtp host=a.example.com status=4.2.1 reply="451 later \x1b[2J" attempt=1 routing=1ms queue=2ms delivery=3ms took=1s next=%s`,
 			a.ID, name, next.UTC().Format(time.RFC3339))))
 	out, code, err := invoke(t, "trace", a.ID.String())
@@ -47,7 +48,7 @@ func TestTraceFindsTheLogAndMergesTheHistory(t *testing.T) {
 	}
 	var l trace.Life
 	out, _, _ = invoke(t, "trace", "--json", a.ID.String())
-	must(t, json.Unmarshal([]byte(out), &l))
+	office.Must(t, json.Unmarshal([]byte(out), &l))
 	if len(l.Recipients) != 2 || l.Untold != 0 || l.Recipient("one@a.example.com").Routing != time.Millisecond || !l.Recipient("one@a.example.com").Next.Equal(next) {
 		t.Errorf("got %+v", l.Recipients)
 	}
@@ -65,7 +66,7 @@ func TestTraceFindsTheLogAndMergesTheHistory(t *testing.T) {
 }
 
 func TestTraceIsRefused(t *testing.T) {
-	newOffice(t)
+	office.New(t)
 	for name, tt := range map[string]struct {
 		args []string
 		code int

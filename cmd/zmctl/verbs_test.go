@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,43 +16,8 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
+	"zmailer/test/office"
 )
-
-// addressed is a recipient to plant.
-type addressed struct{ host, address string }
-
-// queueTo queues a message of a sender for these recipients.
-func (o *office) queueTo(t *testing.T, sender string, rcpts ...addressed) (id, name string, offsets []int64) {
-	t.Helper()
-	a := o.submit(t, strings.ReplaceAll(plainMail, "sender@client.example.net", sender))
-	c := o.claim(t, a)
-	work, err := c.CreateWork()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := workspec.NewWriter(work)
-	w.Preamble(&workspec.Spec{Format: workspec.FormatOurs, Message: c.Name(), BodyOffset: a.Size - int64(len("body\n"))})
-	var list []workspec.Recipient
-	for _, r := range rcpts {
-		list = append(list, workspec.Recipient{Tag: workspec.TagToDo, Channel: "smtp", Host: r.host, Address: r.address, Privilege: "65534"})
-	}
-	w.Group(workspec.Sender{Channel: "local", Host: sender, Address: sender, Privilege: "1"}, list, []byte("Subject: test\n"))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := work.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if name, err = c.HandOver(); err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range o.spec(t, name).Groups {
-		for _, r := range g.Recipients {
-			offsets = append(offsets, r.Offset)
-		}
-	}
-	return a.ID.String(), name, offsets
-}
 
 // states gives the state of each recipient that zmctl queue lists.
 func states(t *testing.T, args ...string) map[string]string {
@@ -124,20 +88,20 @@ func TestVerbsActOnSelectedRecipientsAlone(t *testing.T) {
 	for name, sel := range selectors {
 		for _, c := range cases {
 			t.Run(name+" "+c.verb+strings.Join(c.flags, " "), func(t *testing.T) {
-				o := newOffice(t)
-				o.run(t, "scheduler")
-				_, first, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"b.example", "b1@x"})
-				o.queueTo(t, "y@client.example", addressed{"b.example", "b2@x"}, addressed{"a.example", "a2@x"})
+				o := office.New(t)
+				o.Run(t, "scheduler")
+				_, first, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"), office.To("b.example", "b1@x"))
+				o.EnqueueFrom(t, "y@client.example", office.To("b.example", "b2@x"), office.To("a.example", "a2@x"))
 				was := view.Waiting
 				if c.before != nil {
 					mustDo(t, append(append(c.before, "--yes"), "--all")...)
 					was = map[string]string{"hold": view.Held, "freeze": view.Frozen}[c.before[0]]
 				}
-				size := len(o.read(t, "transport/"+first))
+				size := len(o.Read(t, "transport/"+first))
 				args := slices.Concat([]string{c.verb}, c.flags, sel)
 				dry := mustDo(t, append(args, "--dry-run")...)
 				wantIn(t, dry, "2 recipients of 2 messages; nothing was changed")
-				if got := len(o.read(t, "transport/"+first)); got != size {
+				if got := len(o.Read(t, "transport/"+first)); got != size {
 					t.Fatalf("a dry run has changed the specification")
 				}
 				done := mustDo(t, append(args, "--yes", "--reason", "a test")...)
@@ -157,20 +121,11 @@ func TestVerbsActOnSelectedRecipientsAlone(t *testing.T) {
 	}
 }
 
-func (o *office) read(t *testing.T, name string) string {
-	t.Helper()
-	b, err := os.ReadFile(o.path(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
 // M41: without a selector, or with nobody to ask, nothing is done.
 func TestVerbsRefuseWhatIsNotMeant(t *testing.T) {
-	o := newOffice(t)
-	id, name, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
-	size := len(o.read(t, "transport/"+name))
+	o := office.New(t)
+	id, name, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"))
+	size := len(o.Read(t, "transport/"+name))
 	for _, v := range verbs() {
 		for what, c := range map[string]struct {
 			args []string
@@ -196,7 +151,7 @@ func TestVerbsRefuseWhatIsNotMeant(t *testing.T) {
 			}
 		}
 	}
-	if got := len(o.read(t, "transport/"+name)); got != size {
+	if got := len(o.Read(t, "transport/"+name)); got != size {
 		t.Error("the specification was changed")
 	}
 	last := "0"
@@ -225,11 +180,11 @@ func TestOnlyYesIsYes(t *testing.T) {
 // M41: who is being delivered to is told, with exit code 75; the rest is done.
 func TestVerbsTellWhoIsBusy(t *testing.T) {
 	for _, verb := range []string{"hold", "freeze", "expire", "remove", "retry", "reroute"} {
-		o := newOffice(t)
-		o.run(t, "scheduler")
-		id, name, offsets := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"a.example", "a2@x"})
-		agent := o.run(t, "ta-smtp smtp")
-		o.tag(t, name, offsets[0], workspec.LockBytes(agent.Number()))
+		o := office.New(t)
+		o.Run(t, "scheduler")
+		id, name, offsets := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"), office.To("a.example", "a2@x"))
+		agent := o.Run(t, "ta-smtp smtp")
+		o.Tag(t, name, offsets[0], workspec.LockBytes(agent.Number()))
 		wantIn(t, mustDo(t, verb, "--dry-run", "--to", "a1@x"), "delivery to 1 of them is in progress")
 		out, code, err := invoke(t, verb, id)
 		if code != config.ExitTempFail || !strings.Contains(fmt.Sprint(err), "delivery is in progress to <a1@x>") || !strings.Contains(out, "<a2@x>") {
@@ -241,9 +196,9 @@ func TestVerbsTellWhoIsBusy(t *testing.T) {
 // A13 M41: what is not routed is frozen and given back to the router; what a verb cannot
 // do there is said.
 func TestVerbsOnMailThatIsNotRouted(t *testing.T) {
-	o := newOffice(t)
-	deferred := o.submit(t, plainMail)
-	if err := o.claim(t, deferred).Defer("users"); err != nil {
+	o := office.New(t)
+	deferred := o.Submit(t, office.PlainMail)
+	if err := o.Claim(t, deferred).Defer("users"); err != nil {
 		t.Fatal(err)
 	}
 	id := deferred.ID.String()
@@ -258,8 +213,8 @@ func TestVerbsOnMailThatIsNotRouted(t *testing.T) {
 	wantIn(t, mustDo(t, "freeze", id), "is freezer/")
 	wantIn(t, mustDo(t, "undo"), "is router/")
 	for _, verb := range []string{"retry", "reroute"} {
-		d := o.submit(t, plainMail)
-		if err := o.claim(t, d).Defer("routes"); err != nil {
+		d := o.Submit(t, office.PlainMail)
+		if err := o.Claim(t, d).Defer("routes"); err != nil {
 			t.Fatal(err)
 		}
 		wantIn(t, mustDo(t, verb, d.ID.String()), " is router/")
@@ -270,14 +225,14 @@ func TestVerbsOnMailThatIsNotRouted(t *testing.T) {
 
 // A13: recipients that have failed are opened again, if the sender does not know yet.
 func TestRetryOpensFailedRecipients(t *testing.T) {
-	o := newOffice(t)
-	id, name, offsets := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"a.example", "a2@x"}, addressed{"a.example", "a3@x"})
+	o := office.New(t)
+	id, name, offsets := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"), office.To("a.example", "a2@x"), office.To("a.example", "a3@x"))
 	for i, told := range []bool{false, true} {
-		o.edit(t, name, func(s *postoffice.Spec) error {
+		o.Edit(t, name, func(s *postoffice.Spec) error {
 			return s.Append(workspec.AppendDiagnostic(nil, &workspec.Diagnostic{Recipient: offsets[i], Time: time.Now(), Reported: told,
 				Notary: workspec.Notary{Address: fmt.Sprintf("a%d@x", i+1), Action: "failed", Status: "5.1.1", Diagnostic: "smtp; 550 no"}}))
 		})
-		o.tag(t, name, offsets[i], workspec.TagBytes(workspec.FormatOurs, workspec.TagFailed))
+		o.Tag(t, name, offsets[i], workspec.TagBytes(workspec.FormatOurs, workspec.TagFailed))
 	}
 	wantStates(t, "before", map[string]string{"a1@x": view.Failed, "a2@x": view.Failed, "a3@x": view.Waiting})
 	mustDo(t, "retry", "--failed", "--yes", "--where", "state failed")
@@ -289,9 +244,9 @@ func TestRetryOpensFailedRecipients(t *testing.T) {
 // M41: an order names its messages before they are touched; undo of one order leaves
 // those of others alone.
 func TestUndoTakesBackOneOrder(t *testing.T) {
-	o := newOffice(t)
-	one, _, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"b.example", "b1@x"})
-	two, _, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a2@x"})
+	o := office.New(t)
+	one, _, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"), office.To("b.example", "b1@x"))
+	two, _, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a2@x"))
 	mustDo(t, "hold", "--yes", "--host", "a.example")
 	mustDo(t, "hold", "--yes", "--host", "b.example")
 	mustDo(t, "remove", two)
@@ -327,11 +282,11 @@ func TestUndoTakesBackOneOrder(t *testing.T) {
 
 // M41: what was delivered or given up is let alone; a deferral's answer selects.
 func TestReplySelects(t *testing.T) {
-	o := newOffice(t)
-	_, name, offsets := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"a.example", "a2@x"}, addressed{"a.example", "a3@x"})
-	o.event(t, name, workspec.DeferredEvent(time.Now(), offsets[0], 1, time.Now().Add(time.Hour), status.SystemTrouble, "451 4.7.1 Greylisted"))
-	o.event(t, name, workspec.DeferredEvent(time.Now(), offsets[1], 1, time.Now().Add(time.Hour), status.MailboxFull, "452 4.2.2 full"))
-	o.tag(t, name, offsets[2], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
+	o := office.New(t)
+	_, name, offsets := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"), office.To("a.example", "a2@x"), office.To("a.example", "a3@x"))
+	o.Event(t, name, workspec.DeferredEvent(time.Now(), offsets[0], 1, time.Now().Add(time.Hour), status.SystemTrouble, "451 4.7.1 Greylisted"))
+	o.Event(t, name, workspec.DeferredEvent(time.Now(), offsets[1], 1, time.Now().Add(time.Hour), status.MailboxFull, "452 4.2.2 full"))
+	o.Tag(t, name, offsets[2], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
 	if got := states(t, "--reply", "^451.*grey"); len(got) != 1 || got["a1@x"] == "" {
 		t.Errorf("got %v", got)
 	}
@@ -344,12 +299,12 @@ func TestReplySelects(t *testing.T) {
 
 // A20: each filter by itself, on the files, for looking and for acting alike.
 func TestEachFilterFindsItsMail(t *testing.T) {
-	o := newOffice(t)
-	_, old, offsets := o.queueTo(t, "news@shop.example", addressed{"a.example", "a1@one"}, addressed{"b.example", "b1@two"})
-	o.event(t, old, workspec.DeferredEvent(time.Now(), offsets[0], 1, time.Now().Add(time.Hour), status.SystemTrouble, "451 4.7.1 Greylisted"))
-	o.age(t, "queue/"+old, 50*time.Hour)
-	o.queueTo(t, "bob@client.example", addressed{"a.example", "a2@one"})
-	o.submit(t, strings.Replace(plainMail, "user@", "new@", 1)+strings.Repeat("x\n", 5000))
+	o := office.New(t)
+	_, old, offsets := o.EnqueueFrom(t, "news@shop.example", office.To("a.example", "a1@one"), office.To("b.example", "b1@two"))
+	o.Event(t, old, workspec.DeferredEvent(time.Now(), offsets[0], 1, time.Now().Add(time.Hour), status.SystemTrouble, "451 4.7.1 Greylisted"))
+	o.Age(t, "queue/"+old, 50*time.Hour)
+	o.EnqueueFrom(t, "bob@client.example", office.To("a.example", "a2@one"))
+	o.Submit(t, strings.Replace(office.PlainMail, "user@", "new@", 1)+strings.Repeat("x\n", 5000))
 	for args, want := range map[string]string{
 		"--from @shop.example": "a1@one b1@two", "--from bob@*": "a2@one", "--to *@one": "a1@one a2@one", "--host b.example": "b1@two",
 		"--channel smtp": "a1@one a2@one b1@two", "--channel local": "", "--state due": "a2@one b1@two", "--state accepted": "new@a.example.com",

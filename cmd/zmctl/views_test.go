@@ -24,6 +24,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/ui/text"
 	"zmailer/internal/workspec"
+	"zmailer/test/office"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -54,32 +55,32 @@ func golden(t *testing.T, name, got string) {
 // plantViews plants mail of several ages to several hosts, in every state of a recipient.
 func plantViews(t *testing.T) {
 	t.Helper()
-	o := newOffice(t)
-	o.run(t, "scheduler")
+	o := office.New(t)
+	o.Run(t, "scheduler")
 	old := func(name string, age time.Duration) {
-		o.age(t, "queue/"+name, age+30*time.Second)
-		o.age(t, "transport/"+name, age+30*time.Second)
+		o.Age(t, "queue/"+name, age+30*time.Second)
+		o.Age(t, "transport/"+name, age+30*time.Second)
 	}
-	_, one, offs := o.queueTo(t, "news@shop.example", addressed{"mx.example.com", "a@example.com"}, addressed{"mx.example.com", "b@example.com"}, addressed{"other.example", "c@other.example"})
+	_, one, offs := o.EnqueueFrom(t, "news@shop.example", office.To("mx.example.com", "a@example.com"), office.To("mx.example.com", "b@example.com"), office.To("other.example", "c@other.example"))
 	old(one, 26*time.Hour)
-	o.event(t, one, workspec.DeferredEvent(time.Now(), offs[0], 3, time.Now().Add(2*time.Hour+30*time.Second), status.SystemTrouble, "451 4.7.1 Greylisted, try later"))
-	o.event(t, one, workspec.DeferredEvent(time.Now(), offs[1], 3, time.Now().Add(2*time.Hour+30*time.Second), status.SystemTrouble, "451 4.7.1 Greylisted, try later"))
-	o.tag(t, one, offs[2], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
+	o.Event(t, one, workspec.DeferredEvent(time.Now(), offs[0], 3, time.Now().Add(2*time.Hour+30*time.Second), status.SystemTrouble, "451 4.7.1 Greylisted, try later"))
+	o.Event(t, one, workspec.DeferredEvent(time.Now(), offs[1], 3, time.Now().Add(2*time.Hour+30*time.Second), status.SystemTrouble, "451 4.7.1 Greylisted, try later"))
+	o.Tag(t, one, offs[2], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
 	for i, age := range []time.Duration{3 * time.Hour, 12 * time.Minute, 7 * time.Minute} {
-		_, name, _ := o.queueTo(t, "bob@client.example", addressed{"mx.example.com", fmt.Sprintf("user%d@example.com", i)})
+		_, name, _ := o.EnqueueFrom(t, "bob@client.example", office.To("mx.example.com", fmt.Sprintf("user%d@example.com", i)))
 		old(name, age)
 	}
-	_, two, offs := o.queueTo(t, "<>", addressed{"other.example", "held@other.example"}, addressed{"other.example", "frozen@other.example"})
+	_, two, offs := o.EnqueueFrom(t, "<>", office.To("other.example", "held@other.example"), office.To("other.example", "frozen@other.example"))
 	hold := workspec.OrderEvent(time.Now(), workspec.EventHold, "S1A1", offs[:1], "root", "20261121-031502-hold-1", "their disk is full")
 	freeze := workspec.OrderEvent(time.Now(), workspec.EventFrozen, "S1A1", offs[1:], "root", "", "", workspec.Attr{Key: workspec.KeyCause, Value: "expired"})
-	o.event(t, two, hold)
-	o.event(t, two, freeze)
+	o.Event(t, two, hold)
+	o.Event(t, two, freeze)
 	old(two, 50*time.Minute)
-	d := o.submit(t, plainMail)
-	if err := o.claim(t, d).Defer("users"); err != nil {
+	d := o.Submit(t, office.PlainMail)
+	if err := o.Claim(t, d).Defer("users"); err != nil {
 		t.Fatal(err)
 	}
-	o.age(t, "deferred/"+first(t, o, "deferred"), 90*time.Second)
+	o.Age(t, "deferred/"+first(t, o, "deferred"), 90*time.Second)
 }
 
 // M39: each view of the queue, as a file.
@@ -118,24 +119,24 @@ func (l *looking) Open(name string, flags int, perm fs.FileMode) (durable.File, 
 }
 
 // plantMany plants messages that differ by their names alone.
-func plantMany(t *testing.T, o *office, n int) {
+func plantMany(t *testing.T, o *office.Office, n int) {
 	t.Helper()
 	plantBy(t, o, n, func(_, to string, b []byte) error { return os.WriteFile(to, b, 0o600) })
 }
 
 // plantLinks does that with links, for who only reads them: 50,000 files take long.
-func plantLinks(t *testing.T, o *office, n int) {
+func plantLinks(t *testing.T, o *office.Office, n int) {
 	t.Helper()
 	plantBy(t, o, n, func(from, to string, _ []byte) error { return os.Link(from, to) })
 }
 
-func plantBy(t *testing.T, o *office, n int, plant func(from, to string, b []byte) error) {
+func plantBy(t *testing.T, o *office.Office, n int, plant func(from, to string, b []byte) error) {
 	t.Helper()
-	_, name, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a@x"})
-	message, spec := []byte(o.read(t, "queue/"+name)), []byte(o.read(t, "transport/"+name))
+	_, name, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a@x"))
+	message, spec := []byte(o.Read(t, "queue/"+name)), []byte(o.Read(t, "transport/"+name))
 	for i := range n {
 		for dir, b := range map[string][]byte{"queue": message, "transport": spec} {
-			if err := plant(o.path(dir+"/"+name), o.path(fmt.Sprintf("%s/%d-7", dir, 1<<40+i)), b); err != nil {
+			if err := plant(o.Path(dir+"/"+name), o.Path(fmt.Sprintf("%s/%d-7", dir, 1<<40+i)), b); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -149,7 +150,7 @@ func TestListingStreams(t *testing.T) {
 		t.Skip("plants 100,000 files")
 	}
 	const count = 50000
-	o := newOffice(t)
+	o := office.New(t)
 	plantLinks(t, o, count)
 	l := &looking{FS: o.FS()}
 	po, err := postoffice.Open(postoffice.Config{FS: l})
@@ -205,7 +206,7 @@ func (g *gone) Write(b []byte) (int, error) {
 
 // M39: a reader who goes away ends the listing, at once and without a word.
 func TestListingEndsWithItsReader(t *testing.T) {
-	o := newOffice(t)
+	o := office.New(t)
 	plantLinks(t, o, 3000)
 	a := app()
 	a.Writer, a.ErrWriter = &gone{100}, io.Discard

@@ -22,6 +22,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/web"
 	"zmailer/internal/workspec"
+	"zmailer/test/office"
 )
 
 // browser asks the pages of a postoffice.
@@ -31,7 +32,7 @@ type browser struct {
 	http.Client
 }
 
-func (o *office) browse(t *testing.T, write bool) *browser {
+func browse(o *office.Office, t *testing.T, write bool) *browser {
 	t.Helper()
 	settings, err := config.Load("")
 	if err != nil {
@@ -41,7 +42,7 @@ func (o *office) browse(t *testing.T, write bool) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := web.Open(o.PostOffice, o.dir, settings)
+	source := web.Open(o.PostOffice, o.Dir, settings)
 	c := web.Config{Source: source, Samples: samples, Token: "a-token-for-this-test",
 		Hosts: []string{"127.0.0.1"}, Hostname: "mx.example", Now: time.Now, Log: slog.New(slog.DiscardHandler)}
 	if write {
@@ -105,16 +106,16 @@ func (b *browser) field(page, name string) string {
 func TestPageGivesOrdersAndTakesThemBack(t *testing.T) {
 	for verb, want := range map[string]string{"hold": view.Held, "freeze": view.Frozen, "remove": view.Removed, "expire": view.Failed} {
 		t.Run(verb, func(t *testing.T) {
-			o := newOffice(t)
-			o.run(t, "scheduler")
-			id, name, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"}, addressed{"b.example", "b1@x"})
-			b := o.browse(t, true)
+			o := office.New(t)
+			o.Run(t, "scheduler")
+			id, name, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"), office.To("b.example", "b1@x"))
+			b := browse(o, t, true)
 			wantIn(t, b.get("/message/"+id), "a1@x", "b1@x", `value="`+verb+`"`, "Subject", "x@client.example")
 			asked, done := b.order(url.Values{"verb": {verb}, "where": {"id " + id + " and to a1@x"}, "reason": {"asked by Joe"}})
 			wantIn(t, asked, "would change 1 recipient of 1 message; nothing was changed", "It can be undone")
 			wantIn(t, done, verb, "a1@x", "asked by Joe", "web/", "Undo")
 			wantStates(t, "ordered", map[string]string{"a1@x": want, "b1@x": view.Waiting})
-			wantIn(t, string(o.read(t, "transport/"+name)), "web/")
+			wantIn(t, string(o.Read(t, "transport/"+name)), "web/")
 			wantIn(t, b.get("/orders"), verb, "can be undone")
 			undone := b.post("/undo", url.Values{"csrf": {b.field(done, "csrf")}, "order": {b.field(done, "order")}})
 			wantIn(t, undone, "undone for 1 message", "by web/")
@@ -127,15 +128,15 @@ func TestPageGivesOrdersAndTakesThemBack(t *testing.T) {
 }
 
 func TestPageTellsWhatWasNotDone(t *testing.T) {
-	o := newOffice(t)
-	id, _, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
-	b := o.browse(t, true)
+	o := office.New(t)
+	id, _, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"))
+	b := browse(o, t, true)
 	_, done := b.order(url.Values{"verb": {"release"}, "id": {id}})
 	wantIn(t, done, "none of its open recipients can be released")
 	_, done = b.order(url.Values{"verb": {"hold"}, "id": {id}, "until": {"yesterday"}})
 	wantIn(t, done, "write 2h")
 	wantStates(t, "refused", map[string]string{"a1@x": view.Waiting})
-	b = o.browse(t, false)
+	b = browse(o, t, false)
 	page := b.get("/message/" + id)
 	if strings.Contains(page, `name="verb"`) {
 		t.Error("a page for reading offers orders")
@@ -147,14 +148,14 @@ func TestPageTellsWhatWasNotDone(t *testing.T) {
 // A18: pages say of the queue what its files say, and nothing of what they hold is
 // anything but text.
 func TestPagesShowHostileMailAsText(t *testing.T) {
-	o := newOffice(t)
-	o.run(t, "scheduler")
+	o := office.New(t)
+	o.Run(t, "scheduler")
 	const script = `<script>alert(1)</script>`
-	a := o.submit(t, "from <\"<script>x</script>\"@client.example>\nto <user@a.example.com>\nenv-end\nSubject: =?utf-8?q?=3Cscript=3Ealert(2)=3C/script=3E?= "+script+"\n\nbody secret\n")
-	id, name, offsets := o.queueTo(t, `"<script>"@client.example`, addressed{"a.example", `"<img/src=x>"@x`})
-	o.event(t, name, workspec.Event{Time: time.Now(), Event: workspec.EventDeferred, Recipient: offsets[0], Text: "451 " + script + " \u202etxt",
+	a := o.Submit(t, "from <\"<script>x</script>\"@client.example>\nto <user@a.example.com>\nenv-end\nSubject: =?utf-8?q?=3Cscript=3Ealert(2)=3C/script=3E?= "+script+"\n\nbody secret\n")
+	id, name, offsets := o.EnqueueFrom(t, `"<script>"@client.example`, office.To("a.example", `"<img/src=x>"@x`))
+	o.Event(t, name, workspec.Event{Time: time.Now(), Event: workspec.EventDeferred, Recipient: offsets[0], Text: "451 " + script + " \u202etxt",
 		Attrs: []workspec.Attr{{Key: "attempt", Value: "1"}, {Key: "status", Value: "4.0.0"}}})
-	b := o.browse(t, true)
+	b := browse(o, t, true)
 	for _, path := range []string{"/", "/queue", "/message/" + id, "/message/" + a.ID.String(), "/queue?where=reply+script", "/threads", "/orders", "/message/S1A1"} {
 		page := b.get(path)
 		if strings.Contains(page, "<script") || strings.Contains(page, "<img") || strings.Contains(page, "\u202e") {
@@ -172,13 +173,13 @@ func TestPagesShowHostileMailAsText(t *testing.T) {
 
 // Pages and orders of several people at once.
 func TestPagesServeManyAtOnce(t *testing.T) {
-	o := newOffice(t)
-	o.run(t, "scheduler")
+	o := office.New(t)
+	o.Run(t, "scheduler")
 	ids := make([]string, 8)
 	for i := range ids {
-		ids[i], _, _ = o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
+		ids[i], _, _ = o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"))
 	}
-	b := o.browse(t, true)
+	b := browse(o, t, true)
 	var all sync.WaitGroup
 	for _, id := range ids {
 		all.Go(func() { b.order(url.Values{"verb": {"hold"}, "id": {id}}) })
@@ -189,8 +190,8 @@ func TestPagesServeManyAtOnce(t *testing.T) {
 }
 
 func TestMissingThingsAreNotFound(t *testing.T) {
-	o := newOffice(t)
-	b := o.browse(t, false)
+	o := office.New(t)
+	b := browse(o, t, false)
 	id := postoffice.SpoolID{Ino: 1, MTime: time.Now().UnixNano()}.String()
 	for _, path := range []string{"/message/" + id, "/message/x", "/order/20261121-031502-hold-4711", "/order/x", "/thread?channel=smtp&host=x", "/thread", "/no/such"} {
 		r, err := b.Get(b.base + path)
@@ -202,15 +203,15 @@ func TestMissingThingsAreNotFound(t *testing.T) {
 			t.Errorf("%s: got %d", path, r.StatusCode)
 		}
 	}
-	if n, err := web.Open(o.PostOffice, o.dir, nil).Waiting(t.Context()); err == nil {
+	if n, err := web.Open(o.PostOffice, o.Dir, nil).Waiting(t.Context()); err == nil {
 		t.Errorf("without a scheduler: got %d", n)
 	}
 }
 
 // What zmctl web keeps in the postoffice is known to zmctl check.
 func TestCheckKnowsWhatTheWebPageKeeps(t *testing.T) {
-	o := newOffice(t)
-	if err := os.WriteFile(filepath.Join(o.dir, web.TokenFile), []byte("a-token-for-this-test\n"), 0o600); err != nil {
+	o := office.New(t)
+	if err := os.WriteFile(filepath.Join(o.Dir, web.TokenFile), []byte("a-token-for-this-test\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	samples, err := web.NewSamples(o.FS())
@@ -228,13 +229,13 @@ func TestCheckKnowsWhatTheWebPageKeeps(t *testing.T) {
 
 // The end of zmweb waits for the order that is being executed, and none begins after it.
 func TestNoOrderBeginsAfterTheEnd(t *testing.T) {
-	o := newOffice(t)
-	id, _, _ := o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
+	o := office.New(t)
+	id, _, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"))
 	settings, err := config.Load("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := web.Open(o.PostOffice, o.dir, settings)
+	w := web.Open(o.PostOffice, o.Dir, settings)
 	hold := web.Command{Verb: "hold", IDs: []string{id}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -258,8 +259,8 @@ func TestNoOrderBeginsAfterTheEnd(t *testing.T) {
 
 // Alarms that cannot be read leave the rest of the overview.
 func TestOverviewIsShownWithoutAlarms(t *testing.T) {
-	o := newOffice(t)
-	o.queueTo(t, "x@client.example", addressed{"a.example", "a1@x"})
+	o := office.New(t)
+	o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"))
 	path := filepath.Join(t.TempDir(), "zmailer.conf")
 	if err := os.WriteFile(path, []byte("ALARMS=\"nonsense\"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -268,7 +269,7 @@ func TestOverviewIsShownWithoutAlarms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := web.Open(o.PostOffice, o.dir, settings)
+	w := web.Open(o.PostOffice, o.Dir, settings)
 	if _, err := view.New(o.PostOffice, time.Now()).Alarms(settings); err == nil {
 		t.Fatal("its alarms can be read")
 	}

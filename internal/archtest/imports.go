@@ -106,7 +106,20 @@ func layers() []layer {
 
 // forTests is what tests alone may import besides.
 func forTests() []string {
-	return []string{"internal/disk/cutfs", "internal/disk/faultfs", "internal/disk/durabletest", "internal/disk/loopdisk", "internal/run/helper/helpertest", "internal/run/assert", "internal/run/logtest", "internal/stage/agent/agenttest", "test/peer", "test/suite", "test/browser"}
+	return []string{
+		"internal/disk/cutfs",
+		"internal/disk/faultfs",
+		"internal/disk/durabletest",
+		"internal/disk/loopdisk",
+		"internal/run/helper/helpertest",
+		"internal/run/assert",
+		"internal/run/logtest",
+		"internal/stage/agent/agenttest",
+		"test/office",
+		"test/peer",
+		"test/suite",
+		"test/browser",
+	}
 }
 
 // heavy are the libraries that one program alone links, and where they may be imported:

@@ -1,4 +1,4 @@
-package main
+package repair_test
 
 import (
 	"errors"

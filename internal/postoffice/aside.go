@@ -87,11 +87,8 @@ func (p *AsideArea) ListWaiting() ([]Waiting, error) {
 func (p *AsideArea) Resubmit(name string) (Accepted, error) {
 	name = path.Base(name)
 	info, err := p.fs.Stat(Deferred + "/" + name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Accepted{}, fmt.Errorf("resubmit %s: %w: %w", name, ErrGone, err)
-	}
 	if err != nil {
-		return Accepted{}, fmt.Errorf("resubmit %s: %w", name, err)
+		return Accepted{}, fmt.Errorf("resubmit %s: %w", name, gone(err))
 	}
 	return p.RecallTo(p.routers().first(), Deferred, name, IDOf(info))
 }
@@ -132,7 +129,7 @@ func (p *AsideArea) RecallTo(to, dir, name string, id SpoolID) (Accepted, error)
 // Park moves a message that is not routed from router/ or deferred/ to freezer/, where it
 // waits for an operator, and gives its name there. ErrGone: as Recall.
 func (p *AsideArea) Freeze(dir, name string, id SpoolID, cause string) (string, error) {
-	to := strconv.FormatUint(id.Ino, 10) + "." + cause
+	to := inodeName(id.Ino) + "." + cause
 	_, err := p.same(dir, name, id)
 	if err == nil {
 		// Crash: where it was, or in freezer/.
@@ -183,7 +180,7 @@ func (p *AsideArea) SweepCopies(now time.Time, keep time.Duration, dry bool) ([]
 		return nil, fmt.Errorf("sweep copies: %w", err)
 	}
 	slices.Sort(names)
-	var done []Recovered
+	var done report
 	for _, base := range names {
 		name := Postman + "/" + base
 		info, err := p.fs.Stat(name)
@@ -200,11 +197,8 @@ func (p *AsideArea) SweepCopies(now time.Time, keep time.Duration, dry bool) ([]
 			// meanwhile, by a rename, has it.
 			err = p.remove(name)
 		}
-		r := Recovered{Action: Dropped, Name: name, ID: IDOf(info), Detail: "a copy since " + since.UTC().Format(time.RFC3339) + "; its message went on"}
-		if err != nil {
-			r = Recovered{Action: Unreadable, Name: name, Detail: err.Error()}
-		}
-		done = append(done, r)
+		done.add(name, &Recovered{Action: Dropped, Name: name, ID: IDOf(info),
+			Detail: "a copy since " + since.UTC().Format(time.RFC3339) + "; its message went on"}, err)
 	}
 	return done, nil
 }
@@ -232,11 +226,15 @@ func (p *AsideArea) Quarantine(name, why string) (to string, err error) {
 	return p.quarantine(name, why)
 }
 
-// Quarantine puts away a file, a directory or whatever else has a name in the
-// postoffice and is of no use to any program: name, a path below the postoffice, is
-// renamed to quarantine/<top directory>.<last element>.<why>, with .2, .3 and so on
-// behind it if that is taken. Nothing takes up what is there but an operator. ErrGone:
-// the name is not there any more.
+// putAside is quarantine for recovery.
+func (p *spool) putAside(name, why, detail string) (*Recovered, error) {
+	to, err := p.quarantine(name, why)
+	if err != nil {
+		return nil, err
+	}
+	return &Recovered{Action: Quarantined, Name: to, Detail: detail}, nil
+}
+
 func (p *spool) quarantine(name, why string) (to string, err error) {
 	top, _, below := strings.Cut(name, "/")
 	if !below {
@@ -249,7 +247,7 @@ func (p *spool) quarantine(name, why string) (to string, err error) {
 	if len(base) > maxQuarantined {
 		base = base[:maxQuarantined]
 	}
-	base = Quarantine + "/" + top + "." + base + "." + reason(why)
+	base = Quarantine + "/" + top + "." + base + "." + CauseWord(why)
 	to = base
 	for n := 2; ; n++ {
 		// Crash: the old name or the one in quarantine/, never neither.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,10 +24,10 @@ type Claim struct {
 	name Name
 	text string // of name
 	done bool
-	// taken: the name is another file's in queue/ or transport/.
-	taken bool
-	// tried: there may be a marker for it, to be removed when it leaves router/.
-	tried bool
+	// occupied: the name is another file's in queue/ or transport/.
+	occupied bool
+	// marked: there may be a marker for it, to be removed when it leaves router/.
+	marked bool
 }
 
 // claimPlace parts a name as Claim takes it.
@@ -64,9 +63,7 @@ func (p *RouterQueue) Claim(o *Owner, name string) (*Claim, error) {
 	if err != nil && !errors.Is(err, ErrGone) {
 		// Out of descriptors, or no file to route: a claim that no process works on would
 		// wait for our end.
-		if berr := p.move(dir+"/"+mine.String(), from); berr != nil && !errors.Is(berr, ErrGone) {
-			return &Claim{p: p, dir: dir, name: mine, text: mine.String(), done: true}, errors.Join(err, berr)
-		}
+		return p.unclaim(dir, mine, from, err)
 	}
 	return c, err
 }
@@ -86,20 +83,20 @@ func (p *RouterQueue) ClaimWaiting(o *Owner, w Waiting) (*Claim, error) {
 	if err := p.move(from, dir+"/"+mine.String()); err != nil {
 		return nil, fmt.Errorf("claim %s: %w", from, err)
 	}
-	if err := p.syncDirs(Deferred, dir); err != nil {
-		return p.unclaim(dir, mine, err)
+	err := p.syncDirs(Deferred, dir)
+	if err == nil {
+		var c *Claim
+		if c, err = p.openClaim(dir, mine); err == nil || errors.Is(err, ErrGone) {
+			return c, err
+		}
 	}
-	c, err := p.openClaim(dir, mine)
-	if err != nil && !errors.Is(err, ErrGone) {
-		return p.unclaim(dir, mine, err)
-	}
-	return c, err
+	return p.unclaim(dir, mine, dir+"/"+inodeName(mine.Ino), err)
 }
 
-// unclaim gives a claim that is not open back to its router directory.
-func (p *RouterQueue) unclaim(dir string, n Name, cause error) (*Claim, error) {
+// unclaim ends a claim that is not open: its message gets a name in router/ again.
+func (p *RouterQueue) unclaim(dir string, n Name, to string, cause error) (*Claim, error) {
 	// Crash: the claim, or the message free to be claimed.
-	err := p.move(dir+"/"+n.String(), dir+"/"+strconv.FormatUint(n.Ino, 10))
+	err := p.move(dir+"/"+n.String(), to)
 	if err != nil && !errors.Is(err, ErrGone) {
 		return &Claim{p: p, dir: dir, name: n, text: n.String(), done: true}, errors.Join(cause, err)
 	}
@@ -174,8 +171,6 @@ func (c *Claim) path() string { return c.dir + "/" + c.text }
 
 func (c *Claim) work() string { return c.dir + "/.." + c.text }
 
-func (c *Claim) inode() string { return strconv.FormatUint(c.name.Ino, 10) }
-
 // CreateWork makes the claim's work file, router/..<ino>-<owner>. One that is there is
 // removed and not written to: it is a new file in any case.
 func (c *Claim) CreateWork() (durable.File, error) {
@@ -205,7 +200,7 @@ func (c *Claim) HandOver() (string, error) {
 	// A specification that lost its message, to a hand or a restore, names other
 	// recipients: this message must not be beside it for a moment.
 	if there, err := c.p.exists(spec); err != nil || there {
-		if c.taken = there; there {
+		if c.occupied = there; there {
 			err = fmt.Errorf("%w: %s", ErrOccupied, spec)
 		}
 		return "", fmt.Errorf("hand over %s: %w", c.name, err)
@@ -213,7 +208,7 @@ func (c *Claim) HandOver() (string, error) {
 	// Crash: router/I-P (routed again), or queue/I-P with router/..I-P (the second
 	// rename is finished), or both in place.
 	if err := c.p.move(claim, message); err != nil {
-		c.taken = errors.Is(err, ErrOccupied)
+		c.occupied = errors.Is(err, ErrOccupied)
 		return "", fmt.Errorf("hand over %s: %w", c.name, err)
 	}
 	err := c.p.move(work, spec)
@@ -227,25 +222,24 @@ func (c *Claim) HandOver() (string, error) {
 		err = fmt.Errorf("hand over %s: %w", c.name, err)
 		// The message is not lost with its specification: put it back.
 		if berr := c.p.move(message, claim); berr != nil {
-			c.close()
+			c.Close()
 			return "", errors.Join(err, berr)
 		}
 		return "", err
 	}
-	if err := c.p.syncDirs(dirOf(message), dirOf(spec), c.dir); err != nil {
-		// Both are in place; a power loss may undo a rename, which recovery mends.
-		c.forget()
-		c.close()
+	// Both are in place; after an error a power loss may undo a rename, which recovery mends.
+	err = c.p.syncDirs(dirOf(message), dirOf(spec), c.dir)
+	c.forget()
+	c.Close()
+	if err != nil {
 		return rel, fmt.Errorf("hand over %s: %w", c.name, err)
 	}
-	c.forget()
-	c.close()
 	return rel, nil
 }
 
 // dropMarker removes the message's marker, if there may be one: it is no longer in router/.
 func (c *Claim) dropMarker() {
-	if c.tried {
+	if c.marked {
 		// Crash: a marker without its message, which is swept.
 		c.p.crashes.forget(c.dir, c.name.Ino)
 	}
@@ -257,13 +251,9 @@ func (c *Claim) forget() {
 	c.p.aside.forgetReasons(c.name.Ino)
 }
 
-// aside moves the message out of the router's way and drops the work file. end stands
-// behind the number in its new name.
-func (c *Claim) aside(verb, dir, end string) error {
-	return c.asideAs(verb, dir, c.name.Ino, end)
-}
-
-func (c *Claim) asideAs(verb, dir string, number uint64, end string) error {
+// aside moves the message out of the router's way, under a number and an end of the name,
+// and drops the work file.
+func (c *Claim) aside(verb, dir string, number uint64, end string) error {
 	// Crash: the claim, or the message set aside; a leftover work file is swept.
 	if _, err := c.p.moveIn(c.path(), dir, number, end); err != nil {
 		return fmt.Errorf("%s %s: %w", verb, c.name, err)
@@ -272,7 +262,7 @@ func (c *Claim) asideAs(verb, dir string, number uint64, end string) error {
 		c.dropMarker()
 	}
 	err := c.p.remove(c.work())
-	c.close()
+	c.Close()
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", verb, c.name, err)
 	}
@@ -281,31 +271,32 @@ func (c *Claim) asideAs(verb, dir string, number uint64, end string) error {
 
 // Defer sets the message aside as deferred/<ino>.<why> until zmctl resubmit (M10).
 func (c *Claim) Defer(why string) error {
-	return c.aside("defer", Deferred, "."+reason(why))
+	return c.aside("defer", Deferred, c.name.Ino, "."+CauseWord(why))
 }
 
 // Freeze holds the message as freezer/<ino>.<cause> (M13).
 func (c *Claim) Freeze(cause string) error {
-	return c.aside("freeze", Freezer, "."+reason(cause))
+	return c.aside("freeze", Freezer, c.name.Ino, "."+CauseWord(cause))
 }
 
 // ToPostman moves the only copy to postman/<ino>: it cannot be routed (M12).
 func (c *Claim) ToPostman() error {
-	return c.aside("set aside", Postman, "")
+	return c.aside("set aside", Postman, c.name.Ino, "")
 }
 
 // Release gives the claim back to its router directory; if its name is another file's in
 // queue/ or transport/, under a number taken at random.
 func (c *Claim) Release() error {
-	if !c.taken {
-		return c.aside("release", c.dir, "")
+	number := c.name.Ino
+	if c.occupied {
+		number = randomNumber()
 	}
-	return c.asideAs("release", c.dir, randomNumber(), "")
+	return c.aside("release", c.dir, number, "")
 }
 
-// Lost ends a claim whose message is no longer in router/: somebody has taken it away,
-// or it got into queue/ and its specification did not follow, which is done now.
-func (c *Claim) Lost() error {
+// EndMissing ends a claim whose message is no longer in router/: an operator has taken it
+// away, or it got into queue/ and its specification did not follow, which is done now.
+func (c *Claim) EndMissing() error {
 	rel, err := c.p.tree(Queue).seek(c.name)
 	if err != nil {
 		return fmt.Errorf("end claim %s: %w", c.name, err)
@@ -320,7 +311,7 @@ func (c *Claim) Lost() error {
 		return fmt.Errorf("end claim %s: %w", c.name, err)
 	}
 	c.dropMarker()
-	c.close()
+	c.Close()
 	return nil
 }
 
@@ -332,25 +323,28 @@ func (c *Claim) Discard() error {
 	}
 	c.forget()
 	err := c.p.remove(c.work())
-	c.close()
+	c.Close()
 	return err
 }
 
 // SoftCopy links the message as postman/<ino>_<why>: it goes on, this copy is for
 // the postmaster.
 func (c *Claim) SoftCopy(why string) error {
-	err := c.p.fs.Link(c.path(), Postman+"/"+c.inode()+"_"+reason(why))
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("copy %s for the postmaster: %w", c.name, err)
+	return c.p.copyToPostman(c.path(), c.name, why)
+}
+
+// copyToPostman gives a message its name as a copy. One that is there already is no error.
+func (p *spool) copyToPostman(from string, n Name, why string) error {
+	// Crash: the copy is there before the message moves on; the next try finds it.
+	err := p.fs.Link(from, Postman+"/"+inodeName(n.Ino)+"_"+CauseWord(why))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("copy %s for the postmaster: %w", n, err)
 	}
 	return nil
 }
 
-// Tried has the message's marker removed when the message leaves router/.
-func (c *Claim) Tried() { c.tried = true }
+// RemoveMarker has the message's marker removed when the message leaves router/.
+func (c *Claim) RemoveMarker() { c.marked = true }
 
 // Panicked gives a message back to router/ that has made this router panic, noting
 // that first, or puts it into postman/ when that was the last of so many tries (M8).
@@ -366,26 +360,24 @@ func (c *Claim) Panicked(why string, now time.Time, tries int) (name string, try
 		// Room on the disk may be what is missing: the message goes first.
 		try = 0
 	}
-	c.tried = true
+	c.marked = true
 	if try >= tries {
 		name, err = c.p.putAway(c.path(), c.name.Ino)
 		if err == nil {
 			// Crash: a work file without its message, which is swept.
 			err = c.p.remove(c.work())
-			c.close()
+			c.Close()
 		}
 		return name, try, err
 	}
-	return c.dir + "/" + c.inode(), try, c.Release()
+	return c.dir + "/" + inodeName(c.name.Ino), try, c.Release()
 }
 
-func (c *Claim) close() {
+// Close closes the file; the claim stays, for the process's next start.
+func (c *Claim) Close() {
 	if !c.done {
 		c.done = true
 		// Opened for reading: close has nothing to lose.
 		_ = c.File.Close()
 	}
 }
-
-// Close gives the descriptor back; the claim stays, for the process's next start.
-func (c *Claim) Close() { c.close() }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,25 +78,8 @@ func ParseTries(b []byte) []Try {
 	return list
 }
 
-// count is how many lines are about one message.
-func count(list []Try, id SpoolID) int {
-	n := 0
-	for i := range list {
-		if list[i].ID == id {
-			n++
-		}
-	}
-	return n
-}
-
 // TriesMarker is the inode number in a marker's name; name is its last element.
-func TriesMarker(name string) (ino uint64, ok bool) {
-	rest, ok := strings.CutPrefix(name, triesPrefix)
-	if !ok {
-		return 0, false
-	}
-	return decimal(rest)
-}
+func TriesMarker(name string) (ino uint64, ok bool) { return numberAfter(triesPrefix, name) }
 
 // marker is beside its message: in router/, or in a further router directory.
 func marker(dir string, ino uint64) string { return dir + "/" + triesPrefix + inodeName(ino) }
@@ -104,33 +88,26 @@ func marker(dir string, ino uint64) string { return dir + "/" + triesPrefix + in
 // message's name. Lines of another message that had the number before are left out, and so
 // is a marker that is not ours: anybody may make files in router/.
 func (p *crashMarkers) of(dir string, number uint64, id SpoolID) ([]Try, error) {
-	f, err := p.openRead(marker(dir, number))
-	if errors.Is(err, ErrGone) {
-		return nil, nil
-	}
-	if err != nil {
+	b, err := p.read(marker(dir, number))
+	if err != nil && !errors.Is(err, ErrGone) {
 		return nil, fmt.Errorf("read tries of %s: %w", id, err)
+	}
+	return slices.DeleteFunc(ParseTries(b), func(t Try) bool { return t.ID != id }), nil
+}
+
+// read reads a marker; of one that is not ours it reads nothing.
+func (p *crashMarkers) read(name string) ([]byte, error) {
+	f, err := p.openRead(name)
+	if err != nil {
+		return nil, err
 	}
 	// Opened for reading: close has nothing to lose.
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("read tries of %s: %w", id, err)
+	if err != nil || !p.ours(info) {
+		return nil, err
 	}
-	if !p.ours(info) {
-		return nil, nil
-	}
-	b, err := io.ReadAll(f)
-	if err != nil {
-		return nil, fmt.Errorf("read tries of %s: %w", id, err)
-	}
-	var list []Try
-	for _, t := range ParseTries(b) {
-		if t.ID == id {
-			list = append(list, t)
-		}
-	}
-	return list, nil
+	return io.ReadAll(f)
 }
 
 // ours reports whether a router wrote a marker.
@@ -179,12 +156,8 @@ func (p *crashMarkers) open(dir string, ino uint64) (durable.File, error) {
 
 // noteTry adds a line to an open marker and tells how many there are for the message.
 func (p *crashMarkers) add(f durable.File, t Try) (int, error) {
-	info, err := f.Stat()
+	b, err := readFile(f)
 	if err != nil {
-		return 0, err
-	}
-	b := make([]byte, info.Size)
-	if n, err := f.ReadAt(b, 0); err != nil && n < len(b) {
 		return 0, err
 	}
 	line := t.append(nil)
@@ -196,7 +169,13 @@ func (p *crashMarkers) add(f durable.File, t Try) (int, error) {
 	if _, err := f.Write(line); err != nil {
 		return 0, err
 	}
-	return count(ParseTries(append(b, line...)), t.ID), nil
+	n := 0
+	for _, had := range ParseTries(append(b, line...)) {
+		if had.ID == t.ID {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // forget removes the marker of a message that has left router/. If that fails,

@@ -65,7 +65,7 @@ func TestDur5EveryCutOfALastClaimKeepsTheMessage(t *testing.T) {
 			if err != nil || len(list) != 1 {
 				t.Fatalf("got %+v, %v, want one message", list, err)
 			}
-			o := assert.Get(p.Owners.takeAny("first", 1001))(t)
+			o := assert.Get(p.Owners.takeAny("first", 1001, nil))(t)
 			if n%2 == 1 {
 				disk.CutInside(n / 2)
 			} else {

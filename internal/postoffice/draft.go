@@ -92,11 +92,7 @@ func (p *spool) mode(complete bool) fs.FileMode {
 // NewDraft creates a file in public/. prefix starts its name, so that ls shows which
 // program writes it; it must not start with a digit.
 func (p *Submissions) NewDraft(prefix string) (*Draft, error) {
-	return newDraft(p.spool, Public, prefix)
-}
-
-func newDraft(p *spool, dir, prefix string) (*Draft, error) {
-	return openDraft(p, draftName(dir, prefix))
+	return openDraft(p.spool, draftName(Public, prefix))
 }
 
 func openDraft(p *spool, name string) (*Draft, error) {
@@ -110,11 +106,7 @@ func openDraft(p *spool, name string) (*Draft, error) {
 	d := &Draft{p: p, f: f, name: name, dir: p.routers().first(), buf: (*pooled)[:0], pooled: pooled}
 	// The lock tells the sweep that the writer lives: between our chmod and our
 	// rename the file looks like one that a dead submitter left.
-	ok, err := f.TryLock()
-	if err == nil && !ok {
-		err = durable.ErrLocked
-	}
-	if err != nil {
+	if err := lock(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("create message: lock %s: %w", name, err), d.Abort())
 	}
 	d.buf = append(d.buf, octetsPrefix...)
@@ -163,13 +155,13 @@ func (d *Draft) flush() {
 	d.put(d.buf)
 	d.buf = d.buf[:0]
 	if d.size > groupedSize && cap(d.buf) < largeBuffer {
-		d.giveBack()
+		d.freeBuffer()
 		d.pooled = largeBuffers.Get().(*[]byte)
 		d.buf = (*d.pooled)[:0]
 	}
 }
 
-func (d *Draft) giveBack() {
+func (d *Draft) freeBuffer() {
 	if cap(*d.pooled) < largeBuffer {
 		draftBuffers.Put(d.pooled)
 	} else {
@@ -230,51 +222,59 @@ func (d *Draft) complete() error {
 // Commit makes the message durable and moves it to router/, or where Into says. When it returns nil
 // the message is the pipeline's and the submitter may be told so; when it errs
 // nothing is left behind. The draft is closed either way.
-func (d *Draft) Commit() (Accepted, error) {
-	a, err := d.commit()
+func (d *Draft) Commit() (Accepted, error) { return d.accept("accept message", d.commit) }
+
+// accept ends a draft by one of the ways to accept it.
+func (d *Draft) accept(what string, by func() (Accepted, error)) (Accepted, error) {
+	a, err := by()
 	if err != nil {
-		return Accepted{}, errors.Join(err, d.Abort())
+		return Accepted{}, errors.Join(fmt.Errorf("%s: %w", what, err), d.Abort())
 	}
 	// The message is accepted; an error of close(2) after fsync changes nothing.
 	_ = d.close()
 	return a, nil
 }
 
-// close gives the descriptor and the buffer back.
+// close closes the file and frees the buffer.
 func (d *Draft) close() error {
 	d.closed = true
-	d.giveBack()
+	d.freeBuffer()
 	return d.f.Close()
 }
 
-func (d *Draft) commit() (Accepted, error) {
-	if err := d.complete(); err != nil {
-		return Accepted{}, err
+// harden completes the file and makes it durable, with a mode that has the execute bit.
+func (d *Draft) harden(mode fs.FileMode) (info durable.Info, err error) {
+	if err = d.complete(); err == nil {
+		// Crash: with the execute bit on disk the sweep moves the file on if its size is
+		// that of its first line; no submitter was answered yet, so both ends are right.
+		err = d.f.Chmod(mode)
 	}
+	if err == nil {
+		err = d.sync()
+	}
+	if err == nil {
+		info, err = d.f.Stat()
+	}
+	if err == nil {
+		err = d.written(info)
+	}
+	return info, err
+}
+
+func (d *Draft) commit() (Accepted, error) {
 	mode := d.p.mode(true)
 	if !d.p.submits {
 		mode |= mark
 	}
-	// Crash: with the execute bit on disk the sweep moves the file on if its size is
-	// that of its first line; no submitter was answered yet, so both ends are right.
-	if err := d.f.Chmod(mode); err != nil {
-		return Accepted{}, fmt.Errorf("accept message: %w", err)
-	}
-	if err := d.sync(); err != nil {
-		return Accepted{}, fmt.Errorf("accept message: %w", err)
-	}
-	info, err := d.f.Stat()
+	info, err := d.harden(mode)
 	if err != nil {
-		return Accepted{}, fmt.Errorf("accept message: %w", err)
-	}
-	if err := d.written(info); err != nil {
-		return Accepted{}, fmt.Errorf("accept message: %w", err)
+		return Accepted{}, err
 	}
 	a := Accepted{ID: IDOf(info), Size: info.Size}
 	// Crash: until the directory is synced the file is under public/ or router/,
 	// never neither; the sweep takes both, and what it finds in public/ to router/.
 	if a.Name, err = d.handIn(info.Ino); err != nil {
-		return Accepted{}, fmt.Errorf("accept message: %w", err)
+		return Accepted{}, err
 	}
 	if err := d.p.syncDirs(Public, dirOf(a.Name)); err != nil {
 		// The name may be lost with the power, the submitter must try again. A router
@@ -284,7 +284,7 @@ func (d *Draft) commit() (Accepted, error) {
 		// Crash: in router/, or in public/ with the execute bit: a whole message that is
 		// taken up, whose submitter tries again.
 		if rerr := d.p.fs.RenameNew(a.Name, d.name); !errors.Is(rerr, fs.ErrNotExist) {
-			return Accepted{}, errors.Join(fmt.Errorf("accept message: %w", err), rerr)
+			return Accepted{}, errors.Join(err, rerr)
 		}
 	}
 	return a, nil
@@ -335,13 +335,7 @@ func (d *Draft) written(info durable.Info) error {
 // router takes it from until an operator thaws it (M13). As with Commit, nil means that the
 // message is the pipeline's; when it errs nothing is left behind.
 func (d *Draft) CommitFrozen(cause string) (Accepted, error) {
-	a, err := d.commitFrozen(cause)
-	if err != nil {
-		return Accepted{}, errors.Join(err, d.Abort())
-	}
-	// The message is accepted; an error of close(2) after fsync changes nothing.
-	_ = d.close()
-	return a, nil
+	return d.accept("freeze message", func() (Accepted, error) { return d.commitFrozen(cause) })
 }
 
 func (d *Draft) commitFrozen(cause string) (Accepted, error) {
@@ -351,19 +345,16 @@ func (d *Draft) commitFrozen(cause string) (Accepted, error) {
 	// Crash: without its execute bit the file is an unfinished draft, and swept; no one was
 	// told. With it a sweep would take the message to router/, so it gets that at the end.
 	if err := d.f.Sync(); err != nil {
-		return Accepted{}, fmt.Errorf("freeze message: %w", err)
+		return Accepted{}, err
 	}
 	info, err := d.f.Stat()
 	if err != nil {
-		return Accepted{}, fmt.Errorf("freeze message: %w", err)
+		return Accepted{}, err
 	}
-	a := Accepted{ID: IDOf(info), Name: Freezer + "/" + inodeName(info.Ino) + "." + reason(cause), Size: info.Size}
+	a := Accepted{ID: IDOf(info), Name: Freezer + "/" + inodeName(info.Ino) + "." + CauseWord(cause), Size: info.Size}
 	// Crash: under public/, as before, or in freezer/, whole; no submitter was answered.
-	if err := d.p.fs.RenameNew(d.name, a.Name); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return Accepted{}, fmt.Errorf("freeze message: %w: %w", ErrOccupied, err)
-		}
-		return Accepted{}, fmt.Errorf("freeze message: %w", err)
+	if err := d.p.move(d.name, a.Name); err != nil {
+		return Accepted{}, err
 	}
 	// What Commit leaves to a sweep no one would do here: a rename that the power takes
 	// back leaves a draft. So both directories are synced, whatever SYNC says.
@@ -375,7 +366,7 @@ func (d *Draft) commitFrozen(cause string) (Accepted, error) {
 	}
 	if err != nil {
 		// Crash: in freezer/ as a message that is offered again, or in public/, swept.
-		return Accepted{}, errors.Join(fmt.Errorf("freeze message: %w", err), d.p.fs.RenameNew(a.Name, d.name))
+		return Accepted{}, errors.Join(err, d.p.fs.RenameNew(a.Name, d.name))
 	}
 	return a, nil
 }

@@ -16,11 +16,13 @@ import (
 // exist any more was submitted, and nothing else can have become of it.
 type ImportArea struct{ *spool }
 
-// NewImport begins such a message as imports/tag.T. tag must hold no dot. Its Prepare
-// leaves its name to SyncPrepared, which is called before a record names it.
-func (p *ImportArea) NewDraft(tag string) (*Draft, error) { return newDraft(p.spool, Imports, tag) }
+// NewDraft begins such a message as imports/tag.T. tag must hold no dot. Its Prepare
+// leaves its name to SyncDrafts, which is called before a record names it.
+func (p *ImportArea) NewDraft(tag string) (*Draft, error) {
+	return openDraft(p.spool, draftName(Imports, tag))
+}
 
-// SyncPrepared makes the names of prepared imports durable, many at once.
+// SyncDrafts makes the names of prepared imports durable, many at once.
 func (p *ImportArea) SyncDrafts() error {
 	// Crash: the names must be there when the record that names them is.
 	if err := p.fs.SyncDir(Imports); err != nil {
@@ -29,8 +31,8 @@ func (p *ImportArea) SyncDrafts() error {
 	return nil
 }
 
-// SubmitImport moves imports/name, which Prepare left, to router/ or, with a cause, to
-// freezer/. ErrGone: it was moved before. SyncImports makes it durable.
+// Submit moves imports/name, which Prepare left, to router/ or, with a cause, to
+// freezer/. ErrGone: it was moved before. SyncSubmitted makes it durable.
 func (p *ImportArea) Submit(name, cause string) (Accepted, error) {
 	from := Imports + "/" + name
 	f, err := p.openRead(from)
@@ -51,7 +53,7 @@ func (p *ImportArea) Submit(name, cause string) (Accepted, error) {
 	a := Accepted{ID: IDOf(info), Size: info.Size}
 	dir, end := p.routers().first(), ""
 	if cause != "" {
-		dir, end = Freezer, "."+reason(cause)
+		dir, end = Freezer, "."+CauseWord(cause)
 	}
 	// Crash: in imports/, named by the record, or where it belongs.
 	if a.Name, err = p.moveIn(from, dir, info.Ino, end); err != nil {
@@ -60,13 +62,13 @@ func (p *ImportArea) Submit(name, cause string) (Accepted, error) {
 	return a, nil
 }
 
-// SyncImports makes durable what SubmitImport has moved: before that nothing may say that
+// SyncSubmitted makes durable what Submit has moved: before that nothing may say that
 // it was taken.
 func (p *ImportArea) SyncSubmitted() error {
 	return errors.Join(p.fs.SyncDir(p.routers().first()), p.fs.SyncDir(Freezer), p.fs.SyncDir(Imports))
 }
 
-// ListImports are the messages in imports/ whose names begin with a tag.
+// List lists the messages in imports/ whose names begin with a tag.
 func (p *ImportArea) List(tag string) ([]string, error) {
 	entries, err := p.fs.ReadDir(Imports)
 	if err != nil {
@@ -81,7 +83,7 @@ func (p *ImportArea) List(tag string) ([]string, error) {
 	return names, nil
 }
 
-// DropImport removes imports/name, which no record names.
+// Drop removes imports/name, which no record names.
 func (p *ImportArea) Drop(name string) error {
 	// Crash: there or not; the next import writes its message again.
 	if err := p.remove(Imports + "/" + name); err != nil {
@@ -92,15 +94,12 @@ func (p *ImportArea) Drop(name string) error {
 
 // ImportRecord is imports/NAME, lines that say what was taken from one queue. Who has it
 // open holds its flock.
-type ImportRecord struct {
-	name string
-	f    durable.File
-}
+type ImportRecord struct{ record }
 
 // torn ends a line that a loss of power has cut: no reader takes it for a whole one.
 const torn = " torn\n"
 
-// OpenImportRecord opens the record of a queue, with what is in it; a new one begins
+// OpenRecord opens the record of a queue, with what is in it; a new one begins
 // with head. durable.ErrLocked: another import of that queue is under way.
 func (p *ImportArea) OpenRecord(name string, head []byte) (*ImportRecord, []byte, error) {
 	if _, err := p.makeDir(Imports); err != nil {
@@ -111,7 +110,7 @@ func (p *ImportArea) OpenRecord(name string, head []byte) (*ImportRecord, []byte
 	if err != nil {
 		return nil, nil, fmt.Errorf("open import record: %w", err)
 	}
-	r := &ImportRecord{name, f}
+	r := &ImportRecord{record{f}}
 	text, err := r.begin(head)
 	if err == nil {
 		// Crash: what is noted in it must not be lost with its name.
@@ -124,11 +123,7 @@ func (p *ImportArea) OpenRecord(name string, head []byte) (*ImportRecord, []byte
 }
 
 func (r *ImportRecord) begin(head []byte) ([]byte, error) {
-	free, err := r.f.TryLock()
-	if err == nil && !free {
-		err = durable.ErrLocked
-	}
-	if err != nil {
+	if err := lock(r.f); err != nil {
 		return nil, err
 	}
 	text, err := io.ReadAll(r.f)
@@ -146,23 +141,7 @@ func (r *ImportRecord) begin(head []byte) ([]byte, error) {
 	return text, r.f.Sync()
 }
 
-// Append adds whole lines, and makes them durable.
-func (r *ImportRecord) Append(lines []byte) error {
-	// Crash: some of the lines are there, the last of them cut perhaps; OpenImportRecord
-	// marks that.
-	if _, err := r.f.Write(lines); err != nil {
-		return fmt.Errorf("write import record %s: %w", r.name, err)
-	}
-	if err := r.f.Sync(); err != nil {
-		return fmt.Errorf("write import record %s: %w", r.name, err)
-	}
-	return nil
-}
-
-// Close ends the writing.
-func (r *ImportRecord) Close() error { return r.f.Close() }
-
-// ReadImportRecord is what is in the record of a queue; none, if there is none.
+// ReadRecord returns what is in the record of a queue; none, if there is none.
 func (p *ImportArea) ReadRecord(name string) ([]byte, error) {
 	b, err := p.readAll(Imports + "/" + name)
 	if errors.Is(err, ErrGone) || errors.Is(err, fs.ErrNotExist) {

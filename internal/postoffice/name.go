@@ -2,8 +2,7 @@ package postoffice
 
 import (
 	"fmt"
-	"math"
-	"math/bits"
+	"math/big"
 	"math/rand/v2"
 	"path"
 	"strconv"
@@ -128,53 +127,14 @@ func (id *SpoolID) UnmarshalText(b []byte) (err error) {
 // Time is when the message file was completed.
 func (id SpoolID) Time() time.Time { return time.Unix(0, id.MTime) }
 
-// ParseSpoolID reads what String wrote.
+// ParseSpoolID reads what String wrote. One ID has one way to be written.
 func ParseSpoolID(s string) (SpoolID, error) {
-	bad := fmt.Errorf("spool ID %q: want S, the inode number, A, the time, as zmctl queue prints it", s)
-	rest, ok := strings.CutPrefix(s, "S")
-	if !ok {
-		return SpoolID{}, bad
-	}
-	ino, stamp, ok := strings.Cut(rest, "A")
-	if !ok {
-		return SpoolID{}, bad
-	}
+	ino, stamp, _ := strings.Cut(strings.TrimPrefix(s, "S"), "A")
 	n, ok := decimal(ino)
-	if !ok {
-		return SpoolID{}, bad
-	}
-	t, ok := parse62(stamp)
-	if !ok {
-		return SpoolID{}, bad
-	}
-	return SpoolID{Ino: n, MTime: t}, nil
-}
-
-// parse62 reads digits of base 62, with a sign before a negative number. One number
-// has one way to be written.
-func parse62(s string) (int64, bool) {
-	digits, negative := strings.CutPrefix(s, "-")
-	if digits == "" || len(digits) > 11 || digits[0] == '0' && s != "0" {
-		return 0, false
-	}
-	var hi, v uint64
-	for i := 0; i < len(digits); i++ {
-		d := strings.IndexByte(base62, digits[i])
-		if d < 0 {
-			return 0, false
+	if t, isNumber := new(big.Int).SetString(stamp[:min(len(stamp), 13)], 62); ok && isNumber && t.IsInt64() {
+		if id := (SpoolID{Ino: n, MTime: t.Int64()}); id.String() == s {
+			return id, nil
 		}
-		hi, v = bits.Mul64(v, 62)
-		sum, carry := bits.Add64(v, uint64(d), 0)
-		if hi != 0 || carry != 0 {
-			return 0, false
-		}
-		v = sum
 	}
-	switch {
-	case !negative && v <= math.MaxInt64:
-		return int64(v), true
-	case negative && v <= 1<<63:
-		return -int64(v), true
-	}
-	return 0, false
+	return SpoolID{}, fmt.Errorf("spool ID %q: want S, the inode number, A, the time, as zmctl queue prints it", s)
 }

@@ -57,14 +57,31 @@ func (id OperationID) Time() time.Time {
 	return t
 }
 
-// OperationFile is orders/ID, to which is written what the order is about before it is
+// OperationFile is orders/ID, to which is written what the operation is about before it is
 // carried out. Who has it open for that holds its flock.
 type OperationFile struct {
 	ID OperationID
-	f  durable.File
+	record
 }
 
-// CreateOrder makes the file of a new order, with its first lines.
+// record is a file of lines that a process with its flock appends to.
+type record struct{ f durable.File }
+
+// Append adds whole lines, and makes them durable.
+func (r record) Append(lines []byte) error {
+	// Crash: some of the lines are there, the last of them cut perhaps, and nothing was done
+	// upon them: undo finds nothing there, and OpenRecord marks a line that was cut. What was
+	// done is named.
+	if _, err := r.f.Write(lines); err != nil {
+		return err
+	}
+	return r.f.Sync()
+}
+
+// Close ends the writing.
+func (r record) Close() error { return r.f.Close() }
+
+// Create makes the file of a new operation, with its first lines.
 func (p *OperationsLog) Create(id OperationID, head []byte) (*OperationFile, error) {
 	if _, err := p.makeDir(Orders); err != nil {
 		return nil, fmt.Errorf("begin order %s: %w", id, err)
@@ -74,7 +91,7 @@ func (p *OperationsLog) Create(id OperationID, head []byte) (*OperationFile, err
 	if err != nil {
 		return nil, fmt.Errorf("begin order %s: %w", id, err)
 	}
-	o := &OperationFile{id, f}
+	o := &OperationFile{id, record{f}}
 	if err = f.WaitLock(); err == nil {
 		// Crash: an empty file, or its head: an order about no message.
 		err = o.Append(head)
@@ -90,43 +107,20 @@ func (p *OperationsLog) Create(id OperationID, head []byte) (*OperationFile, err
 	return o, nil
 }
 
-// ContinueOrder opens the file of an order to add to it. ErrGone: there is none;
+// Continue opens the file of an order to add to it. ErrGone: there is none;
 // durable.ErrLocked: somebody is still giving it, or takes it back.
 func (p *OperationsLog) Continue(id OperationID) (*OperationFile, error) {
 	f, err := p.fs.Open(Orders+"/"+string(id), os.O_WRONLY|os.O_APPEND, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w: %w", ErrGone, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("open order %s: %w", id, err)
+		return nil, fmt.Errorf("open order %s: %w", id, gone(err))
 	}
-	ok, err := f.TryLock()
-	if err == nil && !ok {
-		err = durable.ErrLocked
-	}
-	if err != nil {
+	if err := lock(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("open order %s: %w", id, err), f.Close())
 	}
-	return &OperationFile{id, f}, nil
+	return &OperationFile{id, record{f}}, nil
 }
 
-// Append adds whole lines, and makes them durable.
-func (o *OperationFile) Append(lines []byte) error {
-	// Crash: messages are named that nothing was done to; undo finds nothing there. A
-	// message to which something was done is named.
-	if _, err := o.f.Write(lines); err != nil {
-		return fmt.Errorf("write order %s: %w", o.ID, err)
-	}
-	if err := o.f.Sync(); err != nil {
-		return fmt.Errorf("write order %s: %w", o.ID, err)
-	}
-	return nil
-}
-
-// Close ends the writing.
-func (o *OperationFile) Close() error { return o.f.Close() }
-
-// ListOrders are the orders that are kept, the oldest first.
+// List lists the operations that are kept, the oldest first.
 func (p *OperationsLog) List() ([]OperationID, error) {
 	entries, err := p.fs.ReadDir(Orders)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -145,7 +139,7 @@ func (p *OperationsLog) List() ([]OperationID, error) {
 	return list, nil
 }
 
-// OpenOrder opens orders/ID for reading. ErrGone: there is none.
+// Open opens orders/ID for reading. ErrGone: there is none.
 func (p *OperationsLog) Open(id OperationID) (durable.File, error) {
 	f, err := p.openRead(Orders + "/" + string(id))
 	if err != nil {
@@ -154,7 +148,7 @@ func (p *OperationsLog) Open(id OperationID) (durable.File, error) {
 	return f, nil
 }
 
-// SweepOrders drops orders that are older than keep.
+// Sweep drops operations that are older than keep.
 func (p *OperationsLog) Sweep(now time.Time, keep time.Duration) error {
 	list, err := p.List()
 	if err != nil {

@@ -30,30 +30,33 @@ type Owner struct {
 // errTaken means that a number is held, or was by a process that died with it.
 var errTaken = errors.New("the number is in use")
 
-// NewOwner takes the pid's number if it fits and is free, else the lowest free one.
+// Take takes the pid's number if it fits and is free, else the lowest free one.
 // A number whose file a dead process left is not free: claims and locks in that
 // number would look like ours and never be taken over, and in a container a daemon
 // gets the same pid at each start. role is for the postmaster who reads the file.
-func (p *OwnerTable) Take(role string) (*Owner, error) { return p.takeAny(role, os.Getpid()) }
+func (p *OwnerTable) Take(role string) (*Owner, error) { return p.takeAny(role, os.Getpid(), nil) }
 
-func (p *OwnerTable) takeAny(role string, pid int) (*Owner, error) {
+// takeAny takes a number that is not one of the used ones.
+func (p *OwnerTable) takeAny(role string, pid int, used map[int]bool) (*Owner, error) {
 	content := fmt.Appendf(nil, "%s pid %d\n", role, pid)
-	if pid <= MaxOwner {
-		if o, err := p.takeNumber(pid, content); !errors.Is(err, errTaken) {
-			return o, err
+	for n := 0; n <= MaxOwner; n++ {
+		number := n
+		if n == 0 {
+			number = pid
 		}
-	}
-	for n := 1; n <= MaxOwner; n++ {
-		if o, err := p.takeNumber(n, content); !errors.Is(err, errTaken) {
+		if number > MaxOwner || used[number] {
+			continue
+		}
+		if o, err := p.takeNumber(number, content); !errors.Is(err, errTaken) {
 			return o, err
 		}
 	}
 	return nil, fmt.Errorf("take an owner number: all of 1 to %d are in use", MaxOwner)
 }
 
-// unusedOwner takes a number that no name in the postoffice bears: a postoffice that
+// takeUnused takes a number that no name in the postoffice bears: a postoffice that
 // was restored without owners/ has names of owners that left no file there.
-func (p *OwnerTable) unused(role string) (*Owner, error) {
+func (p *OwnerTable) takeUnused(role string) (*Owner, error) {
 	used := map[int]bool{}
 	note := func(name string) error {
 		if n, ok := ParseName(strings.TrimPrefix(path.Base(name), "..")); ok {
@@ -67,22 +70,7 @@ func (p *OwnerTable) unused(role string) (*Owner, error) {
 	if err := errors.Join(p.tree(Queue).list(note, nil), p.tree(Transport).list(note, nil)); err != nil {
 		return nil, err
 	}
-	pid := os.Getpid()
-	content := fmt.Appendf(nil, "%s pid %d\n", role, pid)
-	if pid <= MaxOwner && !used[pid] {
-		if o, err := p.takeNumber(pid, content); !errors.Is(err, errTaken) {
-			return o, err
-		}
-	}
-	for n := 1; n <= MaxOwner; n++ {
-		if used[n] {
-			continue
-		}
-		if o, err := p.takeNumber(n, content); !errors.Is(err, errTaken) {
-			return o, err
-		}
-	}
-	return nil, fmt.Errorf("take an owner number: all of 1 to %d are in use", MaxOwner)
+	return p.takeAny(role, os.Getpid(), used)
 }
 
 func (p *OwnerTable) takeNumber(n int, content []byte) (*Owner, error) {
@@ -130,7 +118,7 @@ func (o *Owner) Release() error {
 // when nothing does.
 func (o *Owner) Leave() error { return o.lock.Abandon() }
 
-// AnyOwner reports whether a process of the postoffice lives.
+// AnyAlive reports whether a process of the postoffice lives.
 func (p *OwnerTable) AnyAlive() (bool, error) {
 	entries, err := p.fs.ReadDir(Owners)
 	if err != nil {
@@ -192,7 +180,7 @@ type DeadOwner struct {
 	modTime int64 // nanoseconds since 1970
 }
 
-// SweepOwners removes the files in owners/ that dead processes have left and whose
+// Sweep removes the files in owners/ that dead processes have left and whose
 // number nothing bears any more: no name in router/, no lock in a specification.
 // locks gives the owners in a specification's locks. Only those of before are removed,
 // which is what the call some minutes ago gave as left: what mended their claims and
@@ -204,8 +192,9 @@ type DeadOwner struct {
 // has made the file and not locked it yet, or is refused by our look and takes the
 // next one; the file is only removed under its lock, and a lock on a file without a
 // name is none (durable.FS.Lock).
-func (p *OwnerTable) Sweep(locks func(spec []byte) []int, before []DeadOwner) (found []DeadOwner, done []Recovered, err error) {
-	if found, done, err = p.left(); err != nil || len(found) == 0 {
+func (p *OwnerTable) Sweep(locks func(spec []byte) []int, before []DeadOwner) (found []DeadOwner, _ []Recovered, err error) {
+	found, done, err := p.left()
+	if err != nil || len(found) == 0 {
 		return nil, done, err
 	}
 	borne, err := p.borne(locks)
@@ -223,18 +212,13 @@ func (p *OwnerTable) Sweep(locks func(spec []byte) []int, before []DeadOwner) (f
 	}
 	for _, l := range old {
 		removed, err := p.removeDead(l)
-		if err != nil {
-			done = append(done, Recovered{Action: Unreadable, Name: ownerFile(l.number), Detail: err.Error()})
-		}
-		if removed {
-			done = append(done, Recovered{Action: Swept, Name: ownerFile(l.number), Detail: "its process is dead, and nothing bears the number"})
-		}
+		done.add(ownerFile(l.number), removed, err)
 	}
 	return found, done, nil
 }
 
-// leftOwners lists the files in owners/ that no process holds, and those that cannot be read.
-func (p *OwnerTable) left() (list []DeadOwner, bad []Recovered, err error) {
+// left lists the files in owners/ that no process holds, and those that cannot be read.
+func (p *OwnerTable) left() (list []DeadOwner, bad report, err error) {
 	entries, err := p.fs.ReadDir(Owners)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sweep owners: %w", err)
@@ -245,42 +229,27 @@ func (p *OwnerTable) left() (list []DeadOwner, bad []Recovered, err error) {
 			continue
 		}
 		f, info, err := p.hold(int(n), durable.File.TryShare)
-		if err != nil {
-			bad = append(bad, Recovered{Action: Unreadable, Name: ownerFile(int(n)), Detail: err.Error()})
-			continue
+		bad.add(ownerFile(int(n)), nil, err)
+		if f != nil {
+			// Opened for reading: close has nothing to lose but the lock.
+			_ = f.Close()
+			list = append(list, DeadOwner{int(n), info.Ino, info.ModTime.UnixNano()})
 		}
-		if f == nil {
-			continue
-		}
-		// Opened for reading: close has nothing to lose but the lock.
-		_ = f.Close()
-		list = append(list, DeadOwner{int(n), info.Ino, info.ModTime.UnixNano()})
 	}
 	return list, bad, nil
 }
 
-// holdOwner takes the lock of a dead owner's file, shared to look or alone to remove
+// hold takes the lock of a dead owner's file, shared to look or alone to remove
 // it; nil: it lives, or the file is gone.
 func (p *OwnerTable) hold(n int, try func(durable.File) (bool, error)) (durable.File, durable.Info, error) {
-	f, err := p.fs.Open(ownerFile(n), os.O_RDONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, durable.Info{}, nil
+	f, info, err := p.openFree(ownerFile(n), try)
+	if errors.Is(err, ErrGone) {
+		err = nil
 	}
-	if err != nil {
-		return nil, durable.Info{}, err
-	}
-	free, err := try(f)
-	var info durable.Info
-	if err == nil && free {
-		info, err = f.Stat()
-	}
-	if err != nil || !free {
-		return nil, durable.Info{}, errors.Join(err, f.Close())
-	}
-	return f, info, nil
+	return f, info, err
 }
 
-// borneOwners are the numbers in names in the router directories and in locks in transport/.
+// borne are the numbers in names in the router directories and in locks in transport/.
 func (p *OwnerTable) borne(locks func(spec []byte) []int) (map[int]bool, error) {
 	borne := map[int]bool{}
 	err := p.routers().each(func(_, name string) {
@@ -332,27 +301,24 @@ func (p *OwnerTable) readInto(b []byte, name string) ([]byte, error) {
 	}
 }
 
-// removeOwner removes a file in owners/ if it is still the one that was found.
-func (p *OwnerTable) removeDead(l DeadOwner) (bool, error) {
+// removeDead removes a file in owners/ if it is still the one that was found.
+func (p *OwnerTable) removeDead(l DeadOwner) (*Recovered, error) {
 	f, info, err := p.hold(l.number, durable.File.TryLock)
 	if err != nil || f == nil {
-		return false, err
+		return nil, err
 	}
 	// The lock keeps others from taking the number by this file until its name is gone.
 	defer func() { _ = f.Close() }()
 	if info.Ino != l.ino || info.ModTime.UnixNano() != l.modTime {
-		return false, nil // taken, used and left again meanwhile
+		return nil, nil // taken, used and left again meanwhile
 	}
 	named, err := p.fs.Stat(ownerFile(l.number))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && named.Ino != info.Ino {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
+	if err != nil || named.Ino != info.Ino {
+		return nil, gone(err)
 	}
 	// Crash: there, and swept another time, or not.
 	if err := p.remove(ownerFile(l.number)); err != nil {
-		return false, fmt.Errorf("remove owner number %d: %w", l.number, err)
+		return nil, err
 	}
-	return true, nil
+	return &Recovered{Action: Swept, Name: ownerFile(l.number), Detail: "its process is dead, and nothing bears the number"}, nil
 }

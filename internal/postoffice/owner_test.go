@@ -18,7 +18,7 @@ func TestLongPidTakesAShorterNumber(t *testing.T) {
 	deadOwner(t, dir, 1)
 	var got []int
 	for _, pid := range []int{4194303, 4194303, 999999, 1000000} {
-		o := assert.Get(p.Owners.takeAny("test", pid))(t)
+		o := assert.Get(p.Owners.takeAny("test", pid, nil))(t)
 		got = append(got, o.Number())
 	}
 	if want := []int{2, 3, 999999, 4}; !slices.Equal(got, want) {

@@ -159,7 +159,7 @@ func (p *Submissions) pickUp(name string) (done PickedUp, err error) {
 	f, err := p.openRead(name)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		info, serr := p.fs.Stat(name)
-		return done, errors.Join(serr, &UntrustedError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode})
+		return done, errors.Join(serr, untrusted(name, info))
 	}
 	if err != nil {
 		return done, err
@@ -175,7 +175,7 @@ func (p *Submissions) pickUp(name string) (done PickedUp, err error) {
 		return done, ErrGone
 	}
 	if !info.Mode.IsRegular() || info.Nlink != 1 {
-		return done, &UntrustedError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode}
+		return done, untrusted(name, info)
 	}
 	if p.largest > 0 && info.Size > p.largest && p.routers().isInbox(dirOf(name)) {
 		return done, &TooLargeError{Size: info.Size, Max: p.largest, UID: info.UID}
@@ -282,25 +282,14 @@ func (p *Submissions) openPickup(dir string, id SpoolID) (*Draft, error) {
 // gone and the file is as it was.
 func (d *Draft) pickUp(f durable.File, info durable.Info, from PickedUp, dir string) (Accepted, error) {
 	abort := func(err error) (Accepted, error) { return Accepted{}, errors.Join(err, d.Abort()) }
-	if err := d.copyOf(f, info, from); err != nil {
+	err := d.copyOf(f, info, from)
+	if err != nil {
 		return abort(err)
 	}
 	// Crash: a copy whose file is there: thrown away.
-	if err := d.complete(); err != nil {
-		return abort(err)
-	}
-	if err := d.f.Chmod(d.p.mode(true)); err != nil {
-		return abort(err)
-	}
-	if err := d.sync(); err != nil {
-		return abort(err)
-	}
-	if err := d.p.syncDirs(dir); err != nil {
-		return abort(err)
-	}
-	copied, err := d.f.Stat()
+	copied, err := d.harden(d.p.mode(true))
 	if err == nil {
-		err = d.written(copied)
+		err = d.p.syncDirs(dir)
 	}
 	if err != nil {
 		return abort(err)
@@ -369,20 +358,12 @@ const SubmitterKey = "submitter"
 // recoverPickup decides about a copy whose process has died.
 func (p *Submissions) recoverPickup(dir, base string, ino uint64, mtime int64) (*Recovered, error) {
 	name := dir + "/" + base
-	f, err := p.openRead(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	free, err := f.TryLock()
-	if err != nil || !free {
+	f, info, err := p.openFree(name, durable.File.TryLock)
+	if err != nil || f == nil {
 		return nil, err // its process lives
 	}
-	info, err := f.Stat()
-	if err == nil {
-		err = p.checkTrust(name, info)
-	}
-	if err != nil {
+	defer f.Close()
+	if err := p.checkTrust(name, info); err != nil {
 		return nil, err
 	}
 	there, err := p.findSubmission(dir, SpoolID{Ino: ino, MTime: mtime})

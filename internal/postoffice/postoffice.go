@@ -60,10 +60,10 @@ const (
 	Freezer   = "freezer"   // held by policy
 	Owners    = "owners"    // one locked file per live process
 
-	Quarantine = "quarantine" // files that nobody could use, put away for a person
+	Quarantine = "quarantine" // files that no program could use, put away for an operator
 	Removed    = "removed"    // messages that an operator removed, kept for a while
 	Ledger     = "ledger"     // what was accepted and what became of it
-	Orders     = "orders"     // what people did with many messages at once
+	Orders     = "orders"     // what operators did with many messages at once
 
 	Imports = "imports" // what is being taken from another system's queue, and what was
 
@@ -157,16 +157,14 @@ func Open(c Config) (*PostOffice, error) {
 	var first durable.Info
 	for i, d := range directories {
 		info, err := c.FS.Stat(d.name)
-		if errors.Is(err, fs.ErrNotExist) && d.later {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && d.later:
 			continue
-		}
-		if errors.Is(err, fs.ErrNotExist) {
+		case errors.Is(err, fs.ErrNotExist):
 			return nil, fmt.Errorf("open postoffice: %w: %w", ErrNotPostoffice, err)
-		}
-		if err != nil {
+		case err != nil:
 			return nil, fmt.Errorf("open postoffice: %w", err)
-		}
-		if !info.Mode.IsDir() {
+		case !info.Mode.IsDir():
 			return nil, fmt.Errorf("open postoffice: %s is no directory: %w", d.name, ErrNotPostoffice)
 		}
 		if i == 0 {
@@ -290,16 +288,10 @@ func (p *PostOffice) Secure() ([]Recovered, error) {
 	if err != nil {
 		return nil, fmt.Errorf("close directories: %w", err)
 	}
-	var done []Recovered
+	var done report
 	for _, dir := range dirs {
-		changed, err := p.secureDir(dir)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			done = append(done, Recovered{Action: Unreadable, Name: dir, Detail: "others can use it: " + err.Error()})
-		case changed != "":
-			done = append(done, Recovered{Action: Closed, Name: dir, Detail: changed})
-		}
+		r, err := p.secureDir(dir)
+		done.add(dir, r, gone(err))
 	}
 	return done, nil
 }
@@ -315,11 +307,11 @@ func (p *PostOffice) securedDirs() ([]string, error) {
 	return dirs, err
 }
 
-func (p *PostOffice) secureDir(dir string) (changed string, err error) {
+func (p *PostOffice) secureDir(dir string) (*Recovered, error) {
 	want := p.ModeOf(dir)
 	info, err := p.fs.Stat(dir)
 	if err != nil || !info.Mode.IsDir() {
-		return "", err
+		return nil, err
 	}
 	mode := info.Mode &^ fs.ModeType
 	closed := mode &^ (fs.ModePerm &^ want.Perm())
@@ -327,17 +319,21 @@ func (p *PostOffice) secureDir(dir string) (changed string, err error) {
 		closed |= fs.ModeSticky
 	}
 	if closed == mode {
-		return "", nil
-	}
-	f, err := p.fs.Open(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return "", err
+		return nil, nil
 	}
 	// Crash: open to others as before, or closed.
-	if err := errors.Join(f.Chmod(closed), f.Close()); err != nil {
-		return "", err
+	if err := p.setMode(dir, closed); err != nil {
+		return nil, fmt.Errorf("others can use it: %w", err)
 	}
-	return fmt.Sprintf("mode %s was %s", closed, mode), nil
+	return &Recovered{Action: Closed, Name: dir, Detail: fmt.Sprintf("mode %s was %s", closed, mode)}, nil
+}
+
+func (p *spool) setMode(dir string, mode fs.FileMode) error {
+	f, err := p.fs.Open(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(mode), f.Close())
 }
 
 // Share makes router/ a directory in which other programs than ours leave messages, as in
@@ -368,10 +364,6 @@ func (p *PostOffice) share() error {
 		}
 	}
 	p.inbox = true
-	f, err := p.fs.Open(Router, os.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
 	// Crash: router/ is closed and empty; the next init opens it.
-	return errors.Join(f.Chmod(p.ModeOf(Router)), f.Close())
+	return p.setMode(Router, p.ModeOf(Router))
 }

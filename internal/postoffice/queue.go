@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 
 	"zmailer/internal/disk/durable"
@@ -30,7 +28,6 @@ func (p *DeliveryQueue) OpenMessage(name string) (durable.File, durable.Info, er
 	return openMessage(p.spool, name)
 }
 
-// OpenMessage opens queue/name. ErrGone: there is none.
 func openMessage(p *spool, name string) (durable.File, durable.Info, error) {
 	f, err := p.openRead(Queue + "/" + name)
 	if err != nil {
@@ -46,10 +43,7 @@ func openMessage(p *spool, name string) (durable.File, durable.Info, error) {
 // StatMessage describes queue/name. ErrGone: there is none.
 func (p *DeliveryQueue) StatMessage(name string) (durable.Info, error) {
 	info, err := p.fs.Stat(Queue + "/" + name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return durable.Info{}, fmt.Errorf("%w: %w", ErrGone, err)
-	}
-	return info, err
+	return info, gone(err)
 }
 
 // List calls fn for every specification's name below transport/, hashed or not, until fn
@@ -188,16 +182,10 @@ func (p *spool) requeue(name string) error {
 	return nil
 }
 
-// SoftCopy links queue/name as postman/<ino>_<why>, for the postmaster. One that is
-// there already is no error.
+// CopyToPostman links queue/name as postman/<ino>_<why>, for the postmaster.
 func (p *DeliveryQueue) CopyToPostman(name, why string) error {
 	n, _ := ParseName(name)
-	// Crash: the copy is there before the message is finished; the next try finds it.
-	err := p.fs.Link(Queue+"/"+name, Postman+"/"+strconv.FormatUint(n.Ino, 10)+"_"+reason(why))
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("copy %s for the postmaster: %w", name, err)
-	}
-	return nil
+	return p.copyToPostman(Queue+"/"+name, n, why)
 }
 
 // notePrefix begins the name of an empty file in transport/, beside the specification
@@ -210,11 +198,8 @@ func (p *DeliveryQueue) NoteChange(name string) error {
 	// Crash: with the note the scheduler looks now, without it when an attempt for the
 	// message finds that it has changed.
 	f, err := p.fs.Open(path.Join(Transport, path.Dir(name), notePrefix+path.Base(name)), os.O_WRONLY|os.O_CREATE, 0o644)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("note a change of %s: %w: %w", name, ErrGone, err)
-	}
 	if err != nil {
-		return fmt.Errorf("note a change of %s: %w", name, err)
+		return fmt.Errorf("note a change of %s: %w", name, gone(err))
 	}
 	return f.Close()
 }
@@ -222,14 +207,7 @@ func (p *DeliveryQueue) NoteChange(name string) error {
 // ParseNote gives the name, below transport/, of the specification that a note there
 // is about. ok is false for names that are no notes.
 func ParseNote(name string) (about string, ok bool) {
-	base, ok := strings.CutPrefix(path.Base(name), notePrefix)
-	if !ok {
-		return "", false
-	}
-	if _, ok := ParseName(base); !ok {
-		return "", false
-	}
-	return path.Join(path.Dir(name), base), true
+	return aboutSpec(notePrefix, name)
 }
 
 // DropNote removes the note about transport/name, if there is one.

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -101,16 +100,10 @@ func ParseReasons(b []byte) []Reason {
 }
 
 // ReasonFile is the inode number in the name of such a text; name is its last element.
-func ReasonFile(name string) (ino uint64, ok bool) {
-	rest, ok := strings.CutPrefix(name, reasonPrefix)
-	if !ok {
-		return 0, false
-	}
-	return decimal(rest)
-}
+func ReasonFile(name string) (ino uint64, ok bool) { return numberAfter(reasonPrefix, name) }
 
 func reasonFile(dir string, ino uint64) string {
-	return dir + "/" + reasonPrefix + strconv.FormatUint(ino, 10)
+	return dir + "/" + reasonPrefix + inodeName(ino)
 }
 
 // inodes is a set of inode numbers; the zero value is empty.
@@ -233,7 +226,7 @@ func (p *AsideArea) SweepReasons(now time.Time, dry bool) ([]Recovered, error) {
 	if err := p.numbersUnderWay(there); err != nil {
 		return nil, fmt.Errorf("sweep reasons: %w", err)
 	}
-	var done []Recovered
+	var done report
 	for name, ino := range texts {
 		if there[ino] {
 			p.reasons.add(ino)
@@ -247,11 +240,7 @@ func (p *AsideArea) SweepReasons(now time.Time, dry bool) ([]Recovered, error) {
 			// Crash: there or not; nothing needs it.
 			err = p.remove(name)
 		}
-		if err != nil {
-			done = append(done, Recovered{Action: Unreadable, Name: name, Detail: err.Error()})
-			continue
-		}
-		done = append(done, Recovered{Action: Swept, Name: name, Detail: "its message is not put aside any more"})
+		done.add(name, &Recovered{Action: Swept, Name: name, Detail: "its message is not put aside any more"}, err)
 	}
 	slices.SortFunc(done, func(a, b Recovered) int { return strings.Compare(a.Name, b.Name) })
 	return done, nil

@@ -22,6 +22,20 @@ type Recovered struct {
 	ID     SpoolID // zero if it is not known
 }
 
+// report lists what recovery did.
+type report []Recovered
+
+// add enters what was done with a name, if anything was, or the error. A file that another
+// process has moved meanwhile is no error.
+func (l *report) add(name string, r *Recovered, err error) {
+	if err != nil && !errors.Is(err, ErrGone) {
+		r = &Recovered{Action: Unreadable, Name: name, Detail: err.Error()}
+	}
+	if r != nil {
+		*l = append(*l, *r)
+	}
+}
+
 // Actions of Recovered.Action.
 const (
 	TakenIn    = "accepted"    // a dead submitter's whole message moved to router/
@@ -58,40 +72,29 @@ func (p *RouterQueue) Recover(c RouterRecovery) ([]Recovered, error) {
 	if c.Tries <= 0 {
 		c.Tries = DefaultTries
 	}
-	var done []Recovered
-	err := errors.Join(p.submissions.recoverPublic(&done), p.recoverClaims(c, &done))
-	return done, err
+	done, err := p.submissions.recoverPublic()
+	return done, errors.Join(err, p.recoverClaims(c, &done))
 }
 
 // recoverClaims looks at the router directories for claims and work files of dead
 // owners, and for markers of messages that are gone.
-func (p *RouterQueue) recoverClaims(c RouterRecovery, done *[]Recovered) error {
+func (p *RouterQueue) recoverClaims(c RouterRecovery, done *report) error {
 	dirs, err := p.routers().all()
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
 	dead := p.deadOwners()
 	for _, dir := range dirs {
-		err = errors.Join(err, p.recoverClaimsIn(dir, dead, c, done))
+		entries, lerr := p.fs.ReadDir(dir)
+		if lerr != nil {
+			err = errors.Join(err, fmt.Errorf("recover: %w", lerr))
+		}
+		for _, e := range entries {
+			r, rerr := p.recoverEntry(dir, e, entries, dead, c)
+			done.add(dir+"/"+e.Name, r, rerr)
+		}
 	}
 	return err
-}
-
-func (p *RouterQueue) recoverClaimsIn(dir string, dead func(n int) bool, c RouterRecovery, done *[]Recovered) error {
-	entries, err := p.fs.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("recover: %w", err)
-	}
-	for _, e := range entries {
-		r, err := p.recoverEntry(dir, e, entries, dead, c)
-		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Action: Unreadable, Name: dir + "/" + e.Name, Detail: err.Error()}
-		}
-		if r != nil {
-			*done = append(*done, *r)
-		}
-	}
-	return nil
 }
 
 // recoverEntry looks at one name in a router directory.
@@ -112,7 +115,7 @@ func (p *RouterQueue) recoverEntry(dir string, e durable.Entry, all []durable.En
 	case work:
 		return p.recoverWork(dir, n, c.Complete)
 	}
-	return p.giveBack(dir, n, c.Now, c.Tries)
+	return p.recoverClaim(dir, n, c.Now, c.Tries)
 }
 
 // recoverForeign puts away what is no regular file and a user's, from when an earlier version
@@ -122,12 +125,7 @@ func (p *RouterQueue) recoverForeign(name string) (*Recovered, error) {
 	if err != nil || info.Mode.IsRegular() || p.trusts(info.UID) {
 		return nil, gone(err)
 	}
-	to, err := p.quarantine(name, "foreign")
-	if err != nil {
-		return nil, err
-	}
-	why := &UntrustedError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode}
-	return &Recovered{Action: Quarantined, Name: to, Detail: why.Error()}, nil
+	return p.putAside(name, "foreign", untrusted(name, info).Error())
 }
 
 // deadOwners asks for each owner once. One that cannot be looked at counts as alive.
@@ -170,8 +168,7 @@ func (p *RouterQueue) recoverWork(dir string, n Name, complete func([]byte) bool
 	b, err := p.readWork(work)
 	if disbelief := (*UntrustedError)(nil); errors.As(err, &disbelief) {
 		// The next look finds the message without a work file and routes it again.
-		to, qerr := p.quarantine(work, "foreign")
-		return &Recovered{Action: Quarantined, Name: to, Detail: err.Error()}, qerr
+		return p.putAside(work, "foreign", err.Error())
 	}
 	if err != nil {
 		return nil, err
@@ -209,10 +206,10 @@ func (p *RouterQueue) readWork(name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// giveBack gives router/I-P of a dead owner back as router/I, or where else it was
-// claimed, to be routed again from the start, and notes in its marker that this owner died with it. After the last of
-// so many tries it is put away instead.
-func (p *RouterQueue) giveBack(dir string, n Name, now time.Time, tries int) (*Recovered, error) {
+// recoverClaim returns router/I-P of a dead owner to router/I, or where else it was claimed,
+// to be routed again from the start, and notes in its marker that this owner died with it.
+// After the last of so many tries it is put away instead.
+func (p *RouterQueue) recoverClaim(dir string, n Name, now time.Time, tries int) (*Recovered, error) {
 	from := dir + "/" + n.String()
 	info, err := p.fs.Stat(from)
 	if err != nil || !info.Mode.IsRegular() {
@@ -262,12 +259,12 @@ func (p *RouterQueue) giveBack(dir string, n Name, now time.Time, tries int) (*R
 // putAway moves a claim that has ended too many routers to postman/, and the marker
 // away. Should the name be taken there, it goes to deferred/.
 func (p *RouterQueue) putAway(from string, ino uint64) (to string, err error) {
-	to = Postman + "/" + strconv.FormatUint(ino, 10)
+	to = Postman + "/" + inodeName(ino)
 	// Crash: the claim, which is a dead owner's and counted once more, or the message
 	// put away; the marker alone is swept.
 	err = p.move(from, to)
 	if errors.Is(err, ErrOccupied) {
-		to = Deferred + "/" + strconv.FormatUint(ino, 10) + ".crash"
+		to = Deferred + "/" + inodeName(ino) + "." + WhyCrash
 		err = p.move(from, to)
 	}
 	if err != nil {
@@ -282,9 +279,10 @@ func (p *RouterQueue) putAway(from string, ino uint64) (to string, err error) {
 // Specifications whose message is gone are returned as Completed with their name
 // below transport/ for the caller to look at and Finish.
 func (p *DeliveryQueue) Recover(now time.Time) ([]Recovered, error) {
-	var done []Recovered
+	var done report
 	err := p.tree(Queue).list(func(name string) error {
-		done = append(done, p.RecoverMessages([]string{name}, now)...)
+		r, err := p.recoverQueued(name, now)
+		done.add(Queue+"/"+name, r, err)
 		return nil
 	}, nil)
 	if err != nil {
@@ -292,12 +290,7 @@ func (p *DeliveryQueue) Recover(now time.Time) ([]Recovered, error) {
 	}
 	err = p.tree(Transport).list(func(name string) error {
 		r, err := p.recoverSpec(name)
-		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Action: Unreadable, Name: Transport + "/" + name, Detail: err.Error()}
-		}
-		if r != nil {
-			done = append(done, *r)
-		}
+		done.add(Transport+"/"+name, r, err)
 		return nil
 	}, nil)
 	return done, err
@@ -305,15 +298,11 @@ func (p *DeliveryQueue) Recover(now time.Time) ([]Recovered, error) {
 
 // RecoverMessages gives those of some messages in queue/ that have no specification
 // anywhere back to the router. Only the scheduler calls it, between its own changes.
-func (p *DeliveryQueue) RecoverMessages(names []string, now time.Time) (done []Recovered) {
+func (p *DeliveryQueue) RecoverMessages(names []string, now time.Time) []Recovered {
+	var done report
 	for _, name := range names {
 		r, err := p.recoverQueued(name, now)
-		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Action: Unreadable, Name: Queue + "/" + name, Detail: err.Error()}
-		}
-		if r != nil {
-			done = append(done, *r)
-		}
+		done.add(Queue+"/"+name, r, err)
 	}
 	return done
 }

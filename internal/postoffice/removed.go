@@ -115,18 +115,14 @@ func removedName(id SpoolID, last string) string { return Removed + "/" + id.Str
 
 // PutAway moves a message that is not routed, dir/name in router/, deferred/, freezer/
 // or postman/, to removed/. ErrGone: it has moved on, or is another message by now. Of
-// many that are put aside the names are made durable once, by SyncAway.
+// many that are put aside the names are made durable once, by Sync.
 func (p *RemovedArea) PutAway(dir, name string, id SpoolID) error {
 	last, err := awayName(dir, name)
 	if err == nil {
 		err = p.ensure(Removed)
 	}
 	if err == nil {
-		var info durable.Info
-		info, err = p.fs.Stat(dir + "/" + name)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && IDOf(info) != id {
-			err = ErrGone
-		}
+		_, err = p.same(dir, name, id)
 	}
 	if err == nil {
 		// Crash: where it was, or in removed/.
@@ -142,7 +138,7 @@ func (p *RemovedArea) PutAway(dir, name string, id SpoolID) error {
 	return nil
 }
 
-// SyncAway makes durable what PutAway moved out of a directory. Before that a power loss
+// Sync makes durable what PutAway moved out of a directory. Before that a power loss
 // may bring messages back to where they wait for an operator.
 func (p *RemovedArea) Sync(dir string) error {
 	if err := p.syncBoth(dir, Removed); err != nil {
@@ -173,8 +169,7 @@ func (p *RemovedArea) PutBack(m RemovedMessage) (string, error) {
 	if ok, err := p.exists(m.From); IsRouterDir(m.From) && err == nil && !ok {
 		m.From = p.routers().first() // that directory was removed
 	}
-	n := Name{Ino: m.Info.Ino}.String()
-	to := m.From + "/" + n
+	to := m.From + "/" + inodeName(m.Info.Ino)
 	switch {
 	case m.Spec != "" || m.From == Queue:
 		return "", fmt.Errorf("put back %s: it has a specification", m.ID)
@@ -194,7 +189,7 @@ func (p *RemovedArea) PutBack(m RemovedMessage) (string, error) {
 	return to, nil
 }
 
-// FindRemoved gives the message in removed/ with a spool ID, nil if there is none.
+// Find returns the message in removed/ with a spool ID, nil if there is none.
 func (p *RemovedArea) Find(id SpoolID) (*RemovedMessage, error) {
 	var name string
 	if _, err := p.fs.Stat(removedName(id, removedMessage)); err == nil {
@@ -227,7 +222,7 @@ func (p *RemovedArea) Find(id SpoolID) (*RemovedMessage, error) {
 	return &m, nil
 }
 
-// describeRemoved fills in what the files say of a message.
+// describe fills in what the files say of a message.
 func (p *RemovedArea) describe(m *RemovedMessage) (err error) {
 	if m.Info, err = p.fs.Stat(Removed + "/" + m.Name); err != nil {
 		return err
@@ -242,7 +237,7 @@ func (p *RemovedArea) describe(m *RemovedMessage) (err error) {
 	return nil
 }
 
-// ListRemoved lists the messages in removed/. One of which only the specification is
+// List lists the messages in removed/. One of which only the specification is
 // there is not listed.
 func (p *RemovedArea) List() ([]RemovedMessage, error) {
 	entries, err := p.fs.ReadDir(Removed)
@@ -287,12 +282,12 @@ func parseRemoved(name string) (m RemovedMessage, ok bool) {
 	return m, false
 }
 
-// OpenRemovedSpec opens removed/ID.spec. ErrGone: it is not there.
+// OpenSpec opens removed/ID.spec. ErrGone: it is not there.
 func (p *RemovedArea) OpenSpec(id SpoolID) (*Spec, error) {
 	return openSpecAt(p.spool, removedName(id, removedSpec), id.String())
 }
 
-// SweepRemoved drops what has been in removed/ for longer than keep, and gives what it
+// Sweep drops what has been in removed/ for longer than keep, and gives what it
 // dropped. A message that is being put back is left.
 func (p *RemovedArea) Sweep(now time.Time, keep time.Duration) ([]RemovedMessage, error) {
 	list, err := p.List()

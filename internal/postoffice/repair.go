@@ -6,10 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/durable"
 )
@@ -37,7 +34,7 @@ func (p *PostOffice) BeginRepair() (*Repair, error) {
 		return nil, fmt.Errorf("repair: %w", err)
 	}
 	r.release = release
-	if r.owner, err = p.Owners.unused("repair"); err != nil {
+	if r.owner, err = p.Owners.takeUnused("repair"); err != nil {
 		if r.release != nil {
 			err = errors.Join(err, r.release())
 		}
@@ -46,7 +43,7 @@ func (p *PostOffice) BeginRepair() (*Repair, error) {
 	return r, nil
 }
 
-// Exclusive tells that no scheduler runs, so queue/ and transport/ may be changed.
+// Exclusive reports whether no scheduler runs, so queue/ and transport/ may be changed.
 func (r *Repair) Exclusive() bool { return r.release != nil }
 
 // End gives the lock and the owner number back.
@@ -78,7 +75,11 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 	if err != nil {
 		return "", err
 	}
-	old, err := r.openSpecFor(spec)
+	// No agent may set a lock in what is about to be replaced.
+	old, _, err := p.openFree(spec, durable.File.TryLock)
+	if err == nil && old == nil {
+		err = ErrBusy
+	}
 	if err != nil {
 		return "", err
 	}
@@ -122,30 +123,10 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 // statRegular describes a path that must be a regular file.
 func (r *Repair) statRegular(name string) (durable.Info, error) {
 	info, err := r.p.fs.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return info, fmt.Errorf("%w: %w", ErrGone, err)
-	}
 	if err == nil && !info.Mode.IsRegular() {
 		err = errors.New("not a regular file")
 	}
-	return info, err
-}
-
-// openSpecFor opens a specification with its flock, so that no agent sets a lock in
-// what is about to be replaced.
-func (r *Repair) openSpecFor(name string) (durable.File, error) {
-	f, err := r.p.openRead(name)
-	if err != nil {
-		return nil, err
-	}
-	free, err := f.TryLock()
-	if err == nil && !free {
-		err = ErrBusy
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+	return info, gone(err)
 }
 
 func readFile(f durable.File) ([]byte, error) {
@@ -252,15 +233,12 @@ func (r *Repair) RenumberAside(name string) (to string, again bool, err error) {
 		return "", false, fmt.Errorf("renumber %s: %w", name, err)
 	}
 	base := strings.TrimSuffix(path.Base(name), Renumbered)
-	digits := 0
-	for digits < len(base) && base[digits] >= '0' && base[digits] <= '9' {
-		digits++
-	}
-	to = path.Dir(name) + "/" + strconv.FormatUint(info.Ino, 10) + base[digits:]
+	was, numbered := asideNumber(base)
+	to = path.Dir(name) + "/" + inodeName(info.Ino) + strings.TrimLeft(base, "0123456789")
 	if to == name {
 		return to, false, nil
 	}
-	if was, ok := decimal(base[:digits]); ok {
+	if numbered {
 		r.p.renumber(info, was)
 	}
 	// Crash: the old name, the new one, or one that the next repair takes for it.
@@ -275,7 +253,7 @@ func (r *Repair) RenumberAside(name string) (to string, again bool, err error) {
 	if err != nil {
 		return "", false, fmt.Errorf("renumber %s: %w", name, err)
 	}
-	if was, ok := decimal(base[:digits]); ok {
+	if numbered {
 		r.p.Aside.carryReasons(path.Dir(name), was, IDOf(info))
 	}
 	return to, again, nil
@@ -311,11 +289,7 @@ func (r *Repair) SetMode(dir string) error {
 	if top != dir {
 		mode = modeOfHash
 	}
-	f, err := r.p.fs.Open(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err == nil {
-		err = errors.Join(f.Chmod(mode), f.Close())
-	}
-	if err != nil {
+	if err := r.p.setMode(dir, mode); err != nil {
 		return fmt.Errorf("set mode of %s: %w", dir, err)
 	}
 	return nil

@@ -157,14 +157,17 @@ func (s *Spec) putBack(name string, copied durable.Info, f durable.File, note []
 // ParseCopy returns the name, below transport/, of the specification that a file there is a
 // copy of, or was before it was replaced. ok is false for the names of other files.
 func ParseCopy(name string) (of string, ok bool) {
-	base, ok := strings.CutPrefix(path.Base(name), copyPrefix)
+	return aboutSpec(copyPrefix, name)
+}
+
+// aboutSpec reads a name of a prefix and the name of a specification beside it.
+func aboutSpec(prefix, name string) (spec string, ok bool) {
+	base, ok := strings.CutPrefix(path.Base(name), prefix)
 	if !ok {
 		return "", false
 	}
-	if _, ok := ParseName(base); !ok {
-		return "", false
-	}
-	return path.Join(path.Dir(name), base), true
+	_, ok = ParseName(base)
+	return path.Join(path.Dir(name), base), ok
 }
 
 // SweepCopy removes what a dead process has left beside transport/name when it replaced
@@ -203,9 +206,5 @@ func (p *DeliveryQueue) SweepReplaced(name string, ours func(left, spec []byte) 
 		}
 		return &Recovered{Action: Swept, Name: left, Detail: "its specification was being replaced by a copy"}, nil
 	}
-	to, err := p.quarantine(left, "edited")
-	if err != nil {
-		return nil, err
-	}
-	return &Recovered{Action: Quarantined, Name: to, Detail: "somebody put it in the place of " + Transport + "/" + name + " while that was being replaced"}, nil
+	return p.putAside(left, "edited", "an operator put it in the place of "+Transport+"/"+name+" while that was being replaced")
 }

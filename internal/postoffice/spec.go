@@ -40,11 +40,8 @@ const opens = 3
 
 func openSpecOnce(p *spool, path, name string) (*Spec, error) {
 	f, err := p.fs.Open(path, os.O_RDWR|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open specification %s: %w: %w", name, ErrGone, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("open specification %s: %w", name, err)
+		return nil, fmt.Errorf("open specification %s: %w", name, gone(err))
 	}
 	info, err := f.Stat()
 	if err == nil {
@@ -152,11 +149,8 @@ func (s *Spec) Unlock() error { return s.f.Unlock() }
 // one in its place, as an editor does. ErrGone: no file has the name.
 func (s *Spec) Replaced() (bool, error) {
 	info, err := s.p.fs.Stat(s.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("look at %s: %w: %w", s.Name, ErrGone, err)
-	}
 	if err != nil {
-		return false, fmt.Errorf("look at %s: %w", s.Name, err)
+		return false, fmt.Errorf("look at %s: %w", s.Name, gone(err))
 	}
 	return info.Ino != s.Info.Ino || info.Dev != s.Info.Dev, nil
 }

@@ -50,13 +50,10 @@ func (p *spool) move(from, to string) error {
 			err = p.fs.RenameNew(from, to)
 		}
 	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %w", ErrGone, err)
-	case errors.Is(err, fs.ErrExist):
+	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%w: %w", ErrOccupied, err)
 	}
-	return err
+	return gone(err)
 }
 
 // moveIn moves a message to a directory under the number of its inode or, where another
@@ -101,20 +98,44 @@ func (p *spool) exists(name string) (bool, error) {
 // same describes dir/name if it is the message id.
 func (p *spool) same(dir, name string, id SpoolID) (durable.Info, error) {
 	info, err := p.fs.Stat(dir + "/" + name)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && IDOf(info) != id {
-		return info, ErrGone
+	if err == nil && IDOf(info) != id {
+		err = ErrGone
 	}
-	return info, err
+	return info, gone(err)
 }
 
 // openRead opens a file of the postoffice for reading, without waiting for the
 // other end of a FIFO that somebody has put there.
 func (p *spool) openRead(name string) (durable.File, error) {
 	f, err := p.fs.Open(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+	return f, gone(err)
+}
+
+// openFree opens a file for reading with a flock that a living process may have, and
+// describes it; nil: one has it.
+func (p *spool) openFree(name string, try func(durable.File) (bool, error)) (durable.File, durable.Info, error) {
+	f, err := p.openRead(name)
+	if err != nil {
+		return nil, durable.Info{}, err
 	}
-	return f, err
+	free, err := try(f)
+	var info durable.Info
+	if err == nil && free {
+		info, err = f.Stat()
+	}
+	if err != nil || !free {
+		return nil, durable.Info{}, errors.Join(err, f.Close())
+	}
+	return f, info, nil
+}
+
+// lock takes the flock of an open file. durable.ErrLocked: a living process has it.
+func lock(f durable.File) error {
+	free, err := f.TryLock()
+	if err == nil && !free {
+		err = durable.ErrLocked
+	}
+	return err
 }
 
 func (p *spool) readAll(name string) ([]byte, error) {
@@ -190,7 +211,7 @@ func (p *spool) makeParents(name string) error {
 	})
 }
 
-// Ensure makes a directory of the postoffice if it is missing.
+// ensure makes a directory of the postoffice if it is missing.
 func (p *spool) ensure(dir string) error {
 	made, err := p.makeDir(dir)
 	if _, known := p.ensured.Load(dir); err != nil || known && !made {
@@ -204,7 +225,7 @@ func (p *spool) ensure(dir string) error {
 	return nil
 }
 
-// makeDir is Ensure for who makes the directory's name durable together with what it
+// makeDir is ensure for who makes the directory's name durable together with what it
 // writes there.
 func (p *spool) makeDir(dir string) (made bool, err error) {
 	for _, d := range directories {
@@ -270,6 +291,10 @@ func (p *spool) checkTrust(name string, info durable.Info) error {
 	if info.Nlink == 0 {
 		return fmt.Errorf("%s: %w", name, ErrGone) // removed since it was opened
 	}
+	return untrusted(name, info)
+}
+
+func untrusted(name string, info durable.Info) *UntrustedError {
 	return &UntrustedError{Name: name, UID: info.UID, Nlink: info.Nlink, Mode: info.Mode}
 }
 
@@ -303,12 +328,21 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
+// numberAfter reads a name of a prefix and an inode number.
+func numberAfter(prefix, name string) (ino uint64, ok bool) {
+	rest, ok := strings.CutPrefix(name, prefix)
+	if !ok {
+		return 0, false
+	}
+	return decimal(rest)
+}
+
 // apart is the time between two times. A file's time that is far ahead of the clock is
 // from before the clock was set back, and no younger than one that is as far behind.
 func apart(a, b time.Time) time.Duration { return a.Sub(b).Abs() }
 
-// reason makes a word that is safe in a file name.
-func reason(s string) string {
+// CauseWord makes of a reason a word that is safe in a file's name.
+func CauseWord(s string) string {
 	out := []byte(strings.ToLower(s))
 	for i, b := range out {
 		if !(b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '-') {
@@ -323,6 +357,3 @@ func reason(s string) string {
 	}
 	return string(out)
 }
-
-// CauseWord is a reason as it is in a file's name.
-func CauseWord(s string) string { return reason(s) }

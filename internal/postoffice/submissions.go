@@ -27,19 +27,31 @@ const (
 // SubmitPrepared moves public/name, which Prepare left, to router/. ErrGone: it was
 // submitted before.
 func (p *Submissions) SubmitPrepared(name string) (Accepted, error) {
-	from := Public + "/" + name
-	f, err := p.fs.Open(from, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Accepted{}, p.submittedBefore(err)
+	a, err := p.submitPrepared(Public + "/" + name)
+	if err != nil && !errors.Is(err, ErrGone) {
+		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
+	}
+	// The caller is about to record that this is done: that must not be durable before the
+	// rename is, ours or that of an earlier try or a router's sweep.
+	if serr := p.fs.SyncDir(p.routers().first()); serr != nil {
+		return Accepted{}, fmt.Errorf("submit prepared message: %w", serr)
 	}
 	if err != nil {
 		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
+	}
+	return a, nil
+}
+
+func (p *Submissions) submitPrepared(from string) (a Accepted, err error) {
+	f, err := p.fs.Open(from, os.O_RDWR, 0)
+	if err != nil {
+		return a, gone(err)
 	}
 	defer f.Close()
 	// As in NewDraft: a router's poll is not to take it between chmod and rename. Who
 	// has the lock instead moves it there, too.
 	if _, err := f.TryLock(); err != nil {
-		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
+		return a, err
 	}
 	info, err := f.Stat()
 	if err == nil {
@@ -50,33 +62,12 @@ func (p *Submissions) SubmitPrepared(name string) (Accepted, error) {
 		err = f.Chmod(p.mode(true) | mark)
 	}
 	if err != nil {
-		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
+		return a, err
 	}
-	a := Accepted{ID: IDOf(info), Size: info.Size}
+	a = Accepted{ID: IDOf(info), Size: info.Size}
 	// Crash: the file is under public/ (recorded, submitted again) or router/.
 	a.Name, err = p.moveIn(from, p.routers().first(), info.Ino, "")
-	if errors.Is(err, ErrGone) {
-		return Accepted{}, p.submittedBefore(err)
-	}
-	if err != nil {
-		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
-	}
-	// The caller is about to record that this is done: that must not be durable
-	// before the rename is.
-	if err := p.fs.SyncDir(p.routers().first()); err != nil {
-		return Accepted{}, fmt.Errorf("submit prepared message: %w", err)
-	}
-	return a, nil
-}
-
-// submittedBefore is the error for a prepared file that was moved on, by an earlier
-// try or a router's sweep.
-func (p *Submissions) submittedBefore(err error) error {
-	// As after our own rename: the caller's record must not outlive the rename.
-	if serr := p.fs.SyncDir(p.routers().first()); serr != nil {
-		return fmt.Errorf("submit prepared message: %w", serr)
-	}
-	return fmt.Errorf("submit prepared message: %w: %w", ErrGone, err)
+	return a, err
 }
 
 // DropPrepared removes public/name, which Prepare left and nothing names yet.
@@ -152,23 +143,24 @@ const draftGrace = time.Hour
 // those do not lock, and so are reports: a work specification may name one that
 // is not submitted yet. Any number of routers may call it at once.
 func (p *Submissions) SweepDrafts(now time.Time) ([]Recovered, error) {
+	return p.sweepPublic(func(name string) (*Recovered, error) {
+		if !isDraft(path.Base(name)) {
+			return nil, nil
+		}
+		return p.sweepDraft(name, now)
+	})
+}
+
+// sweepPublic calls fn for each name in public/, and lists what it did.
+func (p *Submissions) sweepPublic(fn func(name string) (*Recovered, error)) (done report, err error) {
 	entries, err := p.fs.ReadDir(Public)
 	if err != nil {
-		return nil, fmt.Errorf("sweep drafts: %w", err)
+		return nil, fmt.Errorf("sweep public: %w", err)
 	}
-	var done []Recovered
 	for _, e := range entries {
-		if !isDraft(e.Name) {
-			continue
-		}
 		name := Public + "/" + e.Name
-		r, err := p.sweepDraft(name, now)
-		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Action: Unreadable, Name: name, Detail: err.Error()}
-		}
-		if r != nil {
-			done = append(done, *r)
-		}
+		r, err := fn(name)
+		done.add(name, r, err)
 	}
 	return done, nil
 }
@@ -178,20 +170,13 @@ func (p *Submissions) sweepDraft(name string, now time.Time) (*Recovered, error)
 	if err != nil || !info.Mode.IsRegular() || info.Mode&0o100 != 0 || apart(now, info.ModTime) < draftGrace {
 		return nil, nil // gone, accepted, or too young
 	}
-	f, err := p.openRead(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	free, err := f.TryLock()
-	if err != nil || !free {
+	f, _, err := p.openFree(name, durable.File.TryLock)
+	if err != nil || f == nil {
 		return nil, err // its writer lives
 	}
+	defer f.Close()
 	// Crash: there or not; whoever was writing it is dead either way.
-	if err := p.remove(name); err != nil {
-		return nil, err
-	}
-	return &Recovered{Action: Swept, Name: name, Detail: "its writer is dead; its submitter was never answered"}, nil
+	return &Recovered{Action: Swept, Name: name, Detail: "its writer is dead; its submitter was never answered"}, p.remove(name)
 }
 
 // DefaultPublicKeep is how long another program's unfinished file stays in public/.
@@ -207,25 +192,12 @@ func (p *Submissions) SweepForeign(now time.Time, keep time.Duration) ([]Recover
 	if keep <= 0 {
 		return nil, nil
 	}
-	entries, err := p.fs.ReadDir(Public)
-	if err != nil {
-		return nil, fmt.Errorf("sweep public: %w", err)
-	}
-	var done []Recovered
-	for _, e := range entries {
-		if isDraft(e.Name) || isPrepared(e.Name) {
-			continue
+	return p.sweepPublic(func(name string) (*Recovered, error) {
+		if base := path.Base(name); isDraft(base) || isPrepared(base) {
+			return nil, nil
 		}
-		name := Public + "/" + e.Name
-		r, err := p.sweepForeign(name, now, keep)
-		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Action: Unreadable, Name: name, Detail: err.Error()}
-		}
-		if r != nil {
-			done = append(done, *r)
-		}
-	}
-	return done, nil
+		return p.sweepForeign(name, now, keep)
+	})
 }
 
 func (p *Submissions) sweepForeign(name string, now time.Time, keep time.Duration) (*Recovered, error) {
@@ -234,23 +206,15 @@ func (p *Submissions) sweepForeign(name string, now time.Time, keep time.Duratio
 	if err != nil || !info.Mode.IsRegular() || info.Mode&0o100 != 0 || now.Sub(info.ModTime) < keep || now.Sub(info.CTime) < keep {
 		return nil, nil
 	}
-	f, err := p.openRead(name)
-	if err != nil {
+	f, _, err := p.openFree(name, durable.File.TryLock)
+	if err != nil || f == nil {
 		return nil, err
 	}
 	// The lock keeps a writer that has one from being taken for none.
 	defer func() { _ = f.Close() }()
-	free, err := f.TryLock()
-	if err != nil || !free {
-		return nil, err
-	}
 	// Crash: see Quarantine.
-	to, err := p.quarantine(name, "abandoned")
-	if err != nil {
-		return nil, err
-	}
-	return &Recovered{Action: Quarantined, Name: to, Detail: fmt.Sprintf("from %s: another program's, %d bytes, not accepted and not written to since %s",
-		name, info.Size, info.ModTime.UTC().Format(time.RFC3339))}, nil
+	return p.putAside(name, "abandoned", fmt.Sprintf("from %s: another program's, %d bytes, not accepted and not written to since %s",
+		name, info.Size, info.ModTime.UTC().Format(time.RFC3339)))
 }
 
 // UnfinishedError refuses a start with --strict (A7).
@@ -278,16 +242,10 @@ func (p *Submissions) SettleUnfinished(now, boot time.Time, strict bool) ([]Reco
 	if strict {
 		return nil, &UnfinishedError{found}
 	}
-	var done []Recovered
+	var done report
 	for _, r := range found {
-		to, err := p.quarantine(r.Name, r.Action)
-		switch {
-		case errors.Is(err, ErrGone):
-		case err != nil:
-			done = append(done, Recovered{Action: Unreadable, Name: r.Name, Detail: err.Error()})
-		default:
-			done = append(done, Recovered{Action: Quarantined, Name: to, Detail: "from " + r.Name + ": " + r.Detail})
-		}
+		put, err := p.putAside(r.Name, r.Action, "from "+r.Name+": "+r.Detail)
+		done.add(r.Name, put, err)
 	}
 	return done, nil
 }
@@ -337,15 +295,11 @@ func (p *Submissions) unfinished(name string, now, boot time.Time) (*Recovered, 
 	case !isDraft(base) && age < draftGrace:
 		return nil, nil
 	}
-	f, err := p.openRead(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	free, err := f.TryLock()
-	if err != nil || !free {
+	f, _, err := p.openFree(name, durable.File.TryLock)
+	if err != nil || f == nil {
 		return nil, err // its writer lives
 	}
+	defer f.Close()
 	if !accepted {
 		return &Recovered{Action: "unfinished", Name: name,
 			Detail: fmt.Sprintf("%d bytes, written before the last boot; its submitter was never answered", info.Size)}, nil
@@ -354,8 +308,12 @@ func (p *Submissions) unfinished(name string, now, boot time.Time) (*Recovered, 
 	if err != nil || ok {
 		return nil, err
 	}
+	return incomplete(name, info), nil
+}
+
+func incomplete(name string, info durable.Info) *Recovered {
 	return &Recovered{Action: Incomplete, Name: name,
-		Detail: fmt.Sprintf("%d bytes, not what its first line says; its submitter was never answered", info.Size)}, nil
+		Detail: fmt.Sprintf("%d bytes, not what its first line says; its submitter was never answered", info.Size)}
 }
 
 // Staging is a directory in which the daemons of an earlier version made new files before
@@ -396,42 +354,22 @@ func BootTime() time.Time {
 
 // recoverPublic moves whole messages of dead daemons to router/. PickUp copies those of
 // users.
-func (p *Submissions) recoverPublic(done *[]Recovered) error {
-	entries, err := p.fs.ReadDir(Public)
-	if err != nil {
-		return fmt.Errorf("recover: %w", err)
-	}
-	for _, e := range entries {
-		name := Public + "/" + e.Name
+func (p *Submissions) recoverPublic() (report, error) {
+	return p.sweepPublic(func(name string) (*Recovered, error) {
 		info, err := p.fs.Stat(name)
 		if err != nil || info.Mode&0o100 == 0 || info.Mode&mark == 0 || p.checkTrust(name, info) != nil {
-			continue
+			return nil, nil
 		}
-		r, err := p.acceptLeft(name)
-		if err != nil && !errors.Is(err, ErrGone) {
-			r = &Recovered{Action: Unreadable, Name: name, Detail: err.Error()}
-		}
-		if r != nil {
-			*done = append(*done, *r)
-		}
-	}
-	return nil
+		return p.acceptLeft(name)
+	})
 }
 
 func (p *Submissions) acceptLeft(name string) (*Recovered, error) {
-	f, err := p.openRead(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	free, err := f.TryLock()
-	if err != nil || !free {
+	f, info, err := p.openFree(name, durable.File.TryLock)
+	if err != nil || f == nil {
 		return nil, err // its writer lives
 	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
+	defer f.Close()
 	// The name may be another file's by now.
 	if err := p.checkTrust(name, info); err != nil || info.Mode&mark == 0 {
 		return nil, err
@@ -441,7 +379,7 @@ func (p *Submissions) acceptLeft(name string) (*Recovered, error) {
 		return nil, err
 	}
 	if !ok {
-		return &Recovered{Action: Incomplete, Name: name, Detail: fmt.Sprintf("%d bytes, not what its first line says; its submitter was never answered", info.Size)}, nil
+		return incomplete(name, info), nil
 	}
 	// Crash: a whole file or one that has lost bytes, here still. Its writer may have
 	// died before its own fsync; in router/ no one would expect that.

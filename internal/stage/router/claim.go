@@ -33,7 +33,7 @@ func (r *Router) routeFor(ctx context.Context, waiter table.Waiter, name string,
 		return err
 	}
 	if tried {
-		c.Tried()
+		c.RemoveMarker()
 	}
 	return r.routeClaim(ctx, waiter, c, false)
 }

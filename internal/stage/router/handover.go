@@ -155,7 +155,7 @@ func (r *Router) giveBack(c *postoffice.Claim, cause error) error {
 	case errors.Is(err, postoffice.ErrGone):
 		// Somebody has moved the file by hand, or Release or HandOver got as far as the
 		// rename.
-		if err = c.Lost(); err == nil {
+		if err = c.EndMissing(); err == nil {
 			return cause
 		}
 	}

@@ -19,7 +19,7 @@ func BenchmarkMark(b *testing.B) {
 	for _, count := range []int{1, 100} {
 		b.Run(fmt.Sprintf("recipients=%d", count), func(b *testing.B) {
 			s := newSpool(b)
-			disk, err := durable.NewOS(s.dir)
+			disk, err := durable.NewOS(s.Dir)
 			assert.Must(b, err)
 			defer disk.Close()
 			if s.agent.PostOffice, err = postoffice.Open(postoffice.Config{FS: disk}); err != nil {
@@ -30,9 +30,9 @@ func BenchmarkMark(b *testing.B) {
 				rcpts = append(rcpts, rcpt{"smtp", "h.example", fmt.Sprintf("u%d@h.example", i), "NOTIFY=FAILURE,DELAY ORCPT=rfc822;u@h.example"})
 			}
 			name := s.queue(rcpts...)
-			list := s.spec(name).Groups[0].Recipients
+			list := s.Spec(name).Groups[0].Recipients
 			blank := workspec.TagBytes(workspec.FormatOurs, workspec.TagToDo)
-			f, err := os.OpenFile(s.path(name), os.O_RDWR, 0)
+			f, err := os.OpenFile(s.Path(name), os.O_RDWR, 0)
 			assert.Must(b, err)
 			defer f.Close()
 			to := give(ok)
@@ -62,7 +62,7 @@ func BenchmarkHosts(b *testing.B) {
 	for _, count := range []int{10, 30, 100, 1000, 10000} {
 		b.Run(fmt.Sprintf("hosts=%d", count), func(b *testing.B) {
 			s := newSpool(b)
-			disk, err := durable.NewOS(s.dir)
+			disk, err := durable.NewOS(s.Dir)
 			assert.Must(b, err)
 			defer disk.Close()
 			if s.agent.PostOffice, err = postoffice.Open(postoffice.Config{FS: disk}); err != nil {

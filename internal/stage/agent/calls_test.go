@@ -28,7 +28,7 @@ func TestSmallMessageIsReadOnce(t *testing.T) {
 				t.Errorf("body: got %q, %v, want %q", got, err, body)
 			}
 		}
-		info, err := os.Stat(filepath.Join(s.dir, "queue", name))
+		info, err := os.Stat(filepath.Join(s.Dir, "queue", name))
 		if err != nil || d.Size != info.Size() || d.ID().Time() != info.ModTime() {
 			t.Errorf("message: got ID %v, size %d, %v; want those of %s", d.ID(), d.Size, err, name)
 		}
@@ -78,5 +78,5 @@ func TestResultsOfOneTransactionAreMarkedTogether(t *testing.T) {
 	}))
 	want := strings.Repeat("+", 100) + strings.Repeat(" ", 10) + "++" + strings.Repeat(" ", 8) + strings.Repeat("+", 20) +
 		strings.Repeat(" ", 10) + strings.Repeat("+", 150)
-	assert.Equal(t, s.tags(name), want, "tags")
+	assert.Equal(t, s.Tags(name), want, "tags")
 }

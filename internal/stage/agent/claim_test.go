@@ -23,7 +23,7 @@ func TestLockNamesItsOwnerWhileDelivering(t *testing.T) { // M18
 	s := newSpool(t)
 	name := s.queue(rcpt{"smtp", "h", "a@h", ""}, rcpt{"smtp", "h", "b@h", ""})
 	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
-		for _, r := range s.spec(name).Groups[0].Recipients {
+		for _, r := range s.Spec(name).Groups[0].Recipients {
 			if r.Tag != workspec.TagLocked || r.Owner != s.agent.Owner.Number() {
 				t.Errorf("got tag %q of owner %d, want ~ of %d", r.Tag, r.Owner, s.agent.Owner.Number())
 			}
@@ -31,7 +31,7 @@ func TestLockNamesItsOwnerWhileDelivering(t *testing.T) { // M18
 		d.Done(d.Recipients[0], ok)
 		d.Done(d.Recipients[1], later)
 	}))
-	for i, r := range s.spec(name).Groups[0].Recipients {
+	for i, r := range s.Spec(name).Groups[0].Recipients {
 		if want := []workspec.Tag{workspec.TagOK, workspec.TagToDo}[i]; r.Tag != want || r.Owner != 0 {
 			t.Errorf("after: got tag %q of owner %d, want %q of nobody", r.Tag, r.Owner, want)
 		}
@@ -42,18 +42,18 @@ func TestLockOfLiveOwnerIsLeftAlone(t *testing.T) { // M18, K9
 	s := newSpool(t)
 	name := s.queue(rcpt{"smtp", "h", "a@h", ""}, rcpt{"smtp", "h", "b@h", ""})
 	other := s.owner()
-	s.mark(name, 0, workspec.LockBytes(other.Number()))
+	s.Mark(name, 0, workspec.LockBytes(other.Number()))
 	got := s.do(name, "h", give(ok))
 	if strings.Count(got, "\tok3 ") != 1 || !strings.HasSuffix(got, "\n#resync "+name+"\n") {
 		t.Errorf("got %q, want one ok3 and then a resync", got)
 	}
-	assert.Equal(t, s.tags(name), "~+", "tags")
-	assert.Equal(t, s.spec(name).Groups[0].Recipients[0].Owner, other.Number(), "owner")
+	assert.Equal(t, s.Tags(name), "~+", "tags")
+	assert.Equal(t, s.Spec(name).Groups[0].Recipients[0].Owner, other.Number(), "owner")
 	// It dies: its lock is nobody's, and its file stays.
 	assert.Must(t, other.Release())
-	assert.Must(t, os.WriteFile(filepath.Join(s.dir, "owners", strconv.Itoa(other.Number())), nil, 0o644))
+	assert.Must(t, os.WriteFile(filepath.Join(s.Dir, "owners", strconv.Itoa(other.Number())), nil, 0o644))
 	s.do(name, "h", give(ok))
-	assert.Equal(t, s.tags(name), "++", "after its death: tags")
+	assert.Equal(t, s.Tags(name), "++", "after its death: tags")
 }
 
 // A crash may leave the first bytes of a lock: they must not be taken for another
@@ -63,10 +63,10 @@ func TestTornLockHasNoOwner(t *testing.T) { // M18
 		s := newSpool(t)
 		name := s.queue(rcpt{"smtp", "h", "a@h", ""})
 		// Of 111111 every start is the number of a process that is likely to live.
-		s.mark(name, 0, workspec.LockBytes(111111)[:n])
+		s.Mark(name, 0, workspec.LockBytes(111111)[:n])
 		got := s.do(name, "h", give(ok))
-		if !strings.Contains(got, "\tok3 ") || s.tags(name) != "+" {
-			t.Errorf("first %d bytes: got %q and tags %q, want it delivered", n, got, s.tags(name))
+		if !strings.Contains(got, "\tok3 ") || s.Tags(name) != "+" {
+			t.Errorf("first %d bytes: got %q and tags %q, want it delivered", n, got, s.Tags(name))
 		}
 	}
 }
@@ -101,8 +101,8 @@ func TestOwnerOfLocksStaysKnown(t *testing.T) { // M18
 			}
 			s.fs.failing(nil)
 			assert.Must(t, s.agent.Release())
-			_, err := os.Stat(filepath.Join(s.dir, "owners", strconv.Itoa(s.agent.Owner.Number())))
-			if got := strings.TrimSpace(s.tags(spec)); got != c.tags || (err == nil) != c.stays {
+			_, err := os.Stat(filepath.Join(s.Dir, "owners", strconv.Itoa(s.agent.Owner.Number())))
+			if got := strings.TrimSpace(s.Tags(spec)); got != c.tags || (err == nil) != c.stays {
 				t.Errorf("got tag %q and owner's file %v, want %q and there %v", got, err, c.tags, c.stays)
 			}
 			if alive, err := s.agent.PostOffice.Owners.Alive(s.agent.Owner.Number()); c.stays && (alive || err != nil) {
@@ -121,7 +121,7 @@ func TestOtherSlotsLockIsLeftAlone(t *testing.T) {
 		d.Done(d.Recipients[0], ok)
 	}))
 	assert.Equal(t, second, "#resync "+name+"\n", "second slot")
-	assert.Equal(t, s.tags(name), "+", "tags")
+	assert.Equal(t, s.Tags(name), "+", "tags")
 }
 
 // What a dead agent did between "sent" and the tag nobody knows: it is recorded,
@@ -159,9 +159,9 @@ func TestTakeOverRecordsDoubt(t *testing.T) { // M18
 		t.Run(name, func(t *testing.T) {
 			s := newSpool(t)
 			file := s.queue(rcpt{"smtp", "h", "a@h", ""}, rcpt{"smtp", "other", "b@other", ""})
-			rs := s.spec(file).Groups[0].Recipients
+			rs := s.Spec(file).Groups[0].Recipients
 			if c.locked {
-				s.mark(file, 0, workspec.LockBytes(dead))
+				s.Mark(file, 0, workspec.LockBytes(dead))
 			}
 			for _, e := range c.history {
 				switch e.Recipient {
@@ -170,14 +170,14 @@ func TestTakeOverRecordsDoubt(t *testing.T) { // M18
 				case others:
 					e.Recipient = rs[1].Offset
 				}
-				s.event(file, e)
+				s.Event(file, e)
 			}
 			got := s.do(file, "h", give(ok))
-			if !strings.Contains(got, "\tok3 ") || s.tags(file) != "+ " {
-				t.Errorf("got %q and tags %q, want it delivered", got, s.tags(file))
+			if !strings.Contains(got, "\tok3 ") || s.Tags(file) != "+ " {
+				t.Errorf("got %q and tags %q, want it delivered", got, s.Tags(file))
 			}
 			doubts := 0
-			for _, e := range s.spec(file).History[len(c.history):] {
+			for _, e := range s.Spec(file).History[len(c.history):] {
 				if e.Event == workspec.EventInDoubt && e.Recipient == rs[0].Offset && e.Get("owner") == strconv.Itoa(dead) {
 					doubts++
 				}
@@ -191,14 +191,14 @@ func TestTakeOverRecordsDoubt(t *testing.T) { // M18
 func TestSentNamesWhoIsInDoubt(t *testing.T) {
 	s := newSpool(t)
 	name := s.queue(rcpt{"smtp", "h", "a@h", ""}, rcpt{"smtp", "h", "b@h", ""}, rcpt{"smtp", "h", "c@h", ""})
-	rs := s.spec(name).Groups[0].Recipients
+	rs := s.Spec(name).Groups[0].Recipients
 	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
 		d.Done(d.Recipients[0], noUser)
 		for _, rcpts := range [][]*Recipient{d.Recipients, d.Recipients[2:], d.Recipients[:1]} {
 			assert.NoError(t, d.SentTo(rcpts))
 		}
 	}))
-	h := s.spec(name).History
+	h := s.Spec(name).History
 	if len(h) != 2 {
 		t.Fatalf("got %d events, want 2: the last has nobody to name", len(h))
 	}
@@ -227,8 +227,8 @@ func TestSentToManySaysNothingOfOtherSlots(t *testing.T) {
 		assert.NoError(t, d.SentTo(d.Recipients, at("joe's")))
 		s.do(name, "jim@h", deliverFunc(func(_ context.Context, d *Delivery) {
 			assert.NoError(t, d.SentTo(d.Recipients, at("jim's")))
-			doubts := s.spec(name).Doubts()
-			list := s.spec(name).Groups[0].Recipients
+			doubts := s.Spec(name).Doubts()
+			list := s.Spec(name).Groups[0].Recipients
 			for i := range list {
 				r, want := &list[i], "jim's"
 				if i == 0 {
@@ -247,24 +247,24 @@ func TestUnusableFileIsAnsweredByResync(t *testing.T) { // K10, M17
 		spoil func(s *spool, name string)
 		log   string
 	}{
-		"specification gone": {func(s *spool, name string) { os.Remove(s.path(name)) }, postoffice.ErrGone.Error()},
-		"message gone":       {func(s *spool, name string) { os.Remove(s.dir + "/queue/" + name) }, postoffice.ErrGone.Error()},
-		"not a specification": {func(s *spool, name string) { os.WriteFile(s.path(name), []byte("r\n"), 0o600) },
+		"specification gone": {func(s *spool, name string) { os.Remove(s.Path(name)) }, postoffice.ErrGone.Error()},
+		"message gone":       {func(s *spool, name string) { os.Remove(s.Dir + "/queue/" + name) }, postoffice.ErrGone.Error()},
+		"not a specification": {func(s *spool, name string) { os.WriteFile(s.Path(name), []byte("r\n"), 0o600) },
 			"work specification, byte 0"},
 		"unknown format bits": {func(s *spool, name string) {
-			os.WriteFile(s.path(name), []byte(strings.Replace(s.text(name), "@ 0x00000007", "@ 0x00000087", 1)), 0o600)
+			os.WriteFile(s.Path(name), []byte(strings.Replace(s.Text(name), "@ 0x00000007", "@ 0x00000087", 1)), 0o600)
 		}, "unknown format bits"},
-		"cut short": {func(s *spool, name string) { os.Truncate(s.path(name), 100) }, "did not finish it"},
+		"cut short": {func(s *spool, name string) { os.Truncate(s.Path(name), 100) }, "did not finish it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSpool(t)
 			file := s.queue(rcpt{"smtp", "h", "a@h", ""})
 			c.spoil(s, file)
-			before, _ := os.ReadFile(s.path(file))
+			before, _ := os.ReadFile(s.Path(file))
 			got := s.do(file, "h", deliverFunc(func(context.Context, *Delivery) { t.Error("delivered") }))
 			assert.Equal(t, got, "#resync "+file+"\n")
 			assert.Contains(t, s.log.String(), c.log, "log")
-			if after, _ := os.ReadFile(s.path(file)); string(after) != string(before) {
+			if after, _ := os.ReadFile(s.Path(file)); string(after) != string(before) {
 				t.Errorf("the file was touched: got %q, want %q", after, before)
 			}
 		})
@@ -288,8 +288,8 @@ func TestBodyOffsetBeyondTheMessageDefers(t *testing.T) {
 	name, _ := s.message("Subject: x\n\n", "body\n")
 	s.specify(name, 10000, "X: y\n", rcpt{"smtp", "h", "a@h", ""})
 	got := s.do(name, "h", give(ok))
-	if !strings.Contains(got, "\tdeferred ") || !strings.Contains(got, "body at byte 10000") || s.tags(name) != " " {
-		t.Errorf("got %q and tags %q, want a deferral that says why", got, s.tags(name))
+	if !strings.Contains(got, "\tdeferred ") || !strings.Contains(got, "body at byte 10000") || s.Tags(name) != " " {
+		t.Errorf("got %q and tags %q, want a deferral that says why", got, s.Tags(name))
 	}
 }
 
@@ -307,7 +307,7 @@ func TestOnlyRecipientsOfChannelAndHostAreTaken(t *testing.T) {
 			s := newSpool(t)
 			file := s.queue(rcpts...)
 			s.do(file, c.host, give(ok))
-			assert.Equal(t, s.tags(file), c.tags, "tags")
+			assert.Equal(t, s.Tags(file), c.tags, "tags")
 		})
 	}
 }
@@ -344,13 +344,13 @@ func TestHeaderAndBodyAreTheMessagesBytes(t *testing.T) { // M31
 					}
 					assert.Equal(t, d.BodySize(), int64(len(c.want)), "size")
 				}
-				info, err := os.Stat(s.dir + "/queue/" + file)
+				info, err := os.Stat(s.Dir + "/queue/" + file)
 				if err != nil || d.ID().Time() != info.ModTime() || d.Size != info.Size() || !strings.HasPrefix(file, strconv.FormatUint(d.ID().Ino, 10)) {
 					t.Errorf("message: got ID %v, size %d; want those of %s", d.ID(), d.Size, file)
 				}
 				d.Done(d.Recipients[0], ok)
 			}))
-			assert.Equal(t, s.tags(file), "+", "tags")
+			assert.Equal(t, s.Tags(file), "+", "tags")
 		})
 	}
 }
@@ -361,13 +361,13 @@ func TestHashedNamesAreFound(t *testing.T) { // M31, M21
 	s := newSpool(t)
 	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
 	for _, top := range []string{"queue", "transport"} {
-		assert.Must(t, os.MkdirAll(s.dir+"/"+top+"/D/Q", 0o755))
-		assert.Must(t, os.Rename(s.dir+"/"+top+"/"+name, s.dir+"/"+top+"/D/Q/"+name))
+		assert.Must(t, os.MkdirAll(s.Dir+"/"+top+"/D/Q", 0o755))
+		assert.Must(t, os.Rename(s.Dir+"/"+top+"/"+name, s.Dir+"/"+top+"/D/Q/"+name))
 	}
 	s.fs.taken()
 	got := s.do("D/Q/"+name, "h", give(ok))
 	number, _, _ := strings.Cut(name, "-")
-	if !strings.HasPrefix(got, number+"/") || s.tags("D/Q/"+name) != "+" {
+	if !strings.HasPrefix(got, number+"/") || s.Tags("D/Q/"+name) != "+" {
 		t.Errorf("got %q, want it delivered", got)
 	}
 	ops := strings.Join(s.fs.taken(), "\n")
@@ -380,12 +380,12 @@ func TestFormatWithoutOwnersIsLockedByOneByte(t *testing.T) {
 	s := newSpool(t)
 	name, body := s.message("Subject: x\n\n", "body\n")
 	text := "@ 0x00000004\ni " + name + "\no " + strconv.FormatInt(body, 10) + "\ns local s s@example.org 1\nr smtp h a@h 65534\nm\nX: y\n\n"
-	assert.Must(t, os.WriteFile(s.path(name), []byte(text), 0o600))
+	assert.Must(t, os.WriteFile(s.Path(name), []byte(text), 0o600))
 	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
-		assert.Equal(t, s.text(name), strings.Replace(text, "\nr smtp", "\nr~smtp", 1), "while delivering")
+		assert.Equal(t, s.Text(name), strings.Replace(text, "\nr smtp", "\nr~smtp", 1), "while delivering")
 		d.Done(d.Recipients[0], ok)
 	}))
-	assert.Equal(t, s.text(name), strings.Replace(text, "\nr smtp", "\nr+smtp", 1))
+	assert.Equal(t, s.Text(name), strings.Replace(text, "\nr smtp", "\nr+smtp", 1))
 }
 
 // A reader that looks while locks and tags are written sees whole fields only.
@@ -400,7 +400,7 @@ func TestReaderSeesWholeTags(t *testing.T) { // M18
 	go func() { done <- s.do(name, "h", give(ok)) }()
 	deadline := time.After(20 * time.Second)
 	for {
-		spec := s.spec(name)
+		spec := s.Spec(name)
 		for _, r := range spec.Groups[0].Recipients {
 			// Without the flock a reader may catch the seven bytes half copied: then the
 			// lock has no owner, and an agent that acts on it reads again under the flock.
@@ -436,5 +436,5 @@ func TestJobsOfOneMessageRunAtOnce(t *testing.T) {
 			t.Errorf("got %+v, want one ok3", got)
 		}
 	}
-	assert.Equal(t, s.tags(name), "++++", "tags")
+	assert.Equal(t, s.Tags(name), "++++", "tags")
 }

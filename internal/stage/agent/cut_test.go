@@ -1,19 +1,16 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -23,47 +20,16 @@ import (
 // as many other hosts.
 func cutDisk(t *testing.T, others int) (*cutfs.FS, string) {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		assert.Must(t, err)
-	}
 	disk := cutfs.New()
-	must(postoffice.Init(disk))
-	put := func(name string, b []byte) uint64 {
-		f, err := disk.Open(name, os.O_RDWR|os.O_CREATE, 0o600)
-		must(err)
-		_, err = f.Write(b)
-		must(err)
-		must(f.Sync())
-		info, err := f.Stat()
-		must(err)
-		must(f.Close())
-		return info.Ino
-	}
-	name := strconv.FormatUint(put("queue/new", []byte(testEnvelope+"Subject: x\n\nbody\n")), 10) + "-7"
-	must(disk.Rename("queue/new", "queue/"+name))
-	var b bytes.Buffer
-	w := workspec.NewWriter(&b)
-	w.Preamble(&workspec.Spec{Message: name, BodyOffset: int64(len(testEnvelope) + len("Subject: x\n\n"))})
-	var list []workspec.Recipient
-	for _, address := range []string{"delivered@h", "failed@h", "wanted@h"} {
-		r := workspec.Recipient{Channel: "smtp", Host: "h", Address: address, Privilege: "65534"}
-		if address == "wanted@h" {
-			r.Notary = "NOTIFY=SUCCESS"
-		}
-		list = append(list, r)
-	}
+	assert.Must(t, postoffice.Init(disk))
+	rcpts := []workspec.Recipient{{Channel: "smtp", Host: "h", Address: "delivered@h"}, {Channel: "smtp", Host: "h", Address: "failed@h"},
+		{Channel: "smtp", Host: "h", Address: "wanted@h", Notary: "NOTIFY=SUCCESS"}}
 	for i := range others {
 		host := fmt.Sprintf("other%d.example", i)
-		list = append(list, workspec.Recipient{Channel: "smtp", Host: host, Address: "somebody@" + host, Privilege: "65534"})
+		rcpts = append(rcpts, workspec.Recipient{Channel: "smtp", Host: host, Address: "somebody@" + host})
 	}
-	w.Group(workspec.Sender{Channel: "local", Host: "s", Address: "s@example.org", Privilege: "1"}, list, []byte("Subject: x\n"))
-	must(w.Close())
-	put("transport/"+name, b.Bytes())
-	for _, dir := range []string{"queue", "transport", "."} {
-		must(disk.SyncDir(dir))
-	}
-	return disk, name
+	const header = "Subject: x\n\n"
+	return disk, Fill(t, disk, testEnvelope+header+"body\n", Message{Rcpts: rcpts}, int64(len(testEnvelope+header)))
 }
 
 // world is what happened outside: how often each recipient got the message.
@@ -103,16 +69,7 @@ func attempt(t *testing.T, disk *cutfs.FS, name string, hosts []string, w world,
 
 func readSpec(t *testing.T, disk *cutfs.FS, name string) *workspec.Spec {
 	t.Helper()
-	f, err := disk.Open("transport/"+name, os.O_RDONLY, 0)
-	assert.Must(t, err)
-	defer f.Close()
-	b, err := io.ReadAll(f)
-	assert.Must(t, err)
-	s, err := workspec.Parse(b)
-	if err != nil {
-		t.Fatalf("%v\n%s\n%s", err, b, disk.Log())
-	}
-	return s
+	return Parse(t, Read(t, disk, "transport/"+name))
 }
 
 // The process or the machine stops before every operation of a job, in every way in

@@ -29,7 +29,7 @@ func TestSampleFailureIsWrittenAsZMailerWroteIt(t *testing.T) { // M16, M20
 	message, err := os.ReadFile(filepath.Join("testdata", "05-fail", "router-file"))
 	assert.Must(t, err)
 	for dir, b := range map[string][]byte{"transport": before, "queue": message} {
-		assert.Must(t, os.WriteFile(filepath.Join(s.dir, dir, "10117782"), b, 0o600))
+		assert.Must(t, os.WriteFile(filepath.Join(s.Dir, dir, "10117782"), b, 0o600))
 	}
 	s.agent.Name = "smtp"
 	s.agent.Now = func() time.Time { return time.Unix(1795220010, 0) }
@@ -50,7 +50,7 @@ func TestSampleFailureIsWrittenAsZMailerWroteIt(t *testing.T) { // M16, M20
 	// The d line of the sample is marked as reported, which the scheduler does later.
 	wantFile := strings.Replace(string(after), "d+181", "d 181", 1)
 	wantFile = strings.Replace(wantFile, "smtp[1199]", fmt.Sprintf("smtp[%d]", os.Getpid()), 1)
-	assert.Same(t, s.text("10117782"), wantFile, "specification")
+	assert.Same(t, s.Text("10117782"), wantFile, "specification")
 }
 
 func TestOutcomesAndTheirAnswers(t *testing.T) {
@@ -83,13 +83,13 @@ func TestOutcomesAndTheirAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSpool(t)
 			file := s.queue(rcpt{"smtp", "b.example", "a@b.example", c.notify})
-			off := s.spec(file).Groups[0].Recipients[0].Offset
+			off := s.Spec(file).Groups[0].Recipients[0].Offset
 			number, _, _ := strings.Cut(file, "-")
 			got := s.do(file, "b.example", give(c.res))
 			assert.Equal(t, got, fmt.Sprintf("%s/%d\t%s\n", number, off, c.word), "answer")
-			assert.Equal(t, s.tags(file), c.tag, "tag")
+			assert.Equal(t, s.Tags(file), c.tag, "tag")
 			var notary string
-			for _, d := range s.spec(file).Diagnostics {
+			for _, d := range s.Spec(file).Diagnostics {
 				notary += strings.Replace(d.Notary.String(), fmt.Sprintf("test[%d]", os.Getpid()), "test[PID]", 1)
 				if d.Recipient != off || !d.Time.Equal(testTime.Truncate(time.Second)) || d.Reported {
 					t.Errorf("d line: got %+v", d)
@@ -117,11 +117,11 @@ func TestTwoPartialRoundsDeliverEachRecipientOnce(t *testing.T) { // S8
 		})
 	}
 	s.do(name, "h.example", counting(map[string]Result{"a@h.example": ok, "b@h.example": later, "c@h.example": noUser}))
-	assert.Equal(t, s.tags(name), "+ - ", "after the first round")
+	assert.Equal(t, s.Tags(name), "+ - ", "after the first round")
 	s.do(name, "h.example", counting(map[string]Result{"b@h.example": ok, "d@h.example": later}))
-	assert.Equal(t, s.tags(name), "++- ", "after the second round")
+	assert.Equal(t, s.Tags(name), "++- ", "after the second round")
 	s.do(name, "h.example", counting(map[string]Result{"d@h.example": ok}))
-	assert.Equal(t, s.tags(name), "++-+", "after the third round")
+	assert.Equal(t, s.Tags(name), "++-+", "after the third round")
 	want := map[string]int{"a@h.example": 1, "b@h.example": 2, "c@h.example": 1, "d@h.example": 3}
 	assert.Same(t, count, want, "deliveries")
 	assert.Equal(t, s.do(name, "h.example", give(ok)), "#resync "+name+"\n", "with nothing open")
@@ -151,7 +151,7 @@ func TestThousandRecipientsShareOneBodyAndOneFsync(t *testing.T) { // K3
 	if n := strings.Count(got, "\n"); n != 1000 || bodies != 1 {
 		t.Errorf("got %d answers in %d deliveries, want 1000 in 1", n, bodies)
 	}
-	assert.Equal(t, strings.Count(s.tags(name), "-"), 500, "failed")
+	assert.Equal(t, strings.Count(s.Tags(name), "-"), 500, "failed")
 	ops := map[string]int{}
 	for _, op := range s.fs.taken() {
 		ops[strings.Replace(op, name, "NAME", 1)]++
@@ -261,12 +261,12 @@ func TestDiskFaultDefersAndLosesNothing(t *testing.T) {
 			if !strings.Contains(got, "\x01delayed\x014.") || !strings.Contains(got, "\tdeferred ") {
 				t.Errorf("got answer %q, want a deferral", got)
 			}
-			assert.Equal(t, s.tags(file), c.tags, "tag")
+			assert.Equal(t, s.Tags(file), c.tags, "tag")
 			assert.Contains(t, s.log.String(), "msg=disk", "log")
 			// The next attempt of the same process gets through, over a lock that it
 			// failed to give back.
 			s.do(file, "h", give(ok))
-			assert.Equal(t, s.tags(file), "+", "at the next attempt: tag")
+			assert.Equal(t, s.Tags(file), "+", "at the next attempt: tag")
 		})
 	}
 }
@@ -288,7 +288,7 @@ func TestSuccessThatCannotBeMarkedIsLeftToTheScheduler(t *testing.T) {
 	got := s.do(name, "h", give(ok))
 	s.fs.failing(nil)
 	assert.Contains(t, got, "\tok 250 2.0.0 queued\n")
-	assert.Equal(t, s.tags(name), "~", "tag")
+	assert.Equal(t, s.Tags(name), "~", "tag")
 	assert.Contains(t, s.log.String(), "msg=disk", "log")
 }
 
@@ -303,7 +303,7 @@ func TestSuccessReportWithoutRoomIsLeftToTheScheduler(t *testing.T) {
 	})
 	got := s.do(name, "h", give(ok))
 	assert.Contains(t, got, "\ta@h\x01relayed\x012.0.0\x01x-local; 250 2.0.0 queued\x01\x01test[PID]\tok 250 2.0.0 queued\n")
-	assert.Equal(t, s.tags(name), "+", "tag")
+	assert.Equal(t, s.Tags(name), "+", "tag")
 }
 
 func TestPanicOfDelivererDefersTheRest(t *testing.T) {
@@ -316,7 +316,7 @@ func TestPanicOfDelivererDefersTheRest(t *testing.T) {
 	if strings.Count(got, "\tok3 ") != 1 || strings.Count(got, "\tdeferred ") != 1 {
 		t.Errorf("got %q, want one ok3 and one deferred", got)
 	}
-	assert.Equal(t, s.tags(name), "+ ", "tags")
+	assert.Equal(t, s.Tags(name), "+ ", "tags")
 	if got := s.log.String(); !strings.Contains(got, "msg=panic") || !strings.Contains(got, "done_test.go") {
 		t.Errorf("got log %q, want the panic and its stack", got)
 	}
@@ -329,10 +329,10 @@ func TestSecondResultIsDropped(t *testing.T) {
 		d.Done(d.Recipients[0], ok)
 		d.Done(d.Recipients[0], noUser)
 	}))
-	if !strings.Contains(got, "\tok3 ") || s.tags(name) != "+" {
-		t.Errorf("got %q and tags %q, want the first result", got, s.tags(name))
+	if !strings.Contains(got, "\tok3 ") || s.Tags(name) != "+" {
+		t.Errorf("got %q and tags %q, want the first result", got, s.Tags(name))
 	}
-	assert.Equal(t, len(s.spec(name).Diagnostics), 0, "diagnostics")
+	assert.Equal(t, len(s.Spec(name).Diagnostics), 0, "diagnostics")
 }
 
 // The same address in two groups is two recipients: each has its own offset, its own
@@ -348,7 +348,7 @@ func TestSameAddressInTwoGroupsIsReportedTwice(t *testing.T) { // M20
 			[]workspec.Recipient{{Channel: "smtp", Host: "h", Address: "a@h", Privilege: "65534", Notary: "NOTIFY=FAILURE"}}, []byte(header))
 	}
 	assert.Must(t, w.Close())
-	assert.Must(t, os.WriteFile(s.path(name), []byte(b.String()), 0o600))
+	assert.Must(t, os.WriteFile(s.Path(name), []byte(b.String()), 0o600))
 	var headers []string
 	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
 		for _, r := range d.Recipients {
@@ -357,7 +357,7 @@ func TestSameAddressInTwoGroupsIsReportedTwice(t *testing.T) { // M20
 		}
 	}))
 	assert.Same(t, headers, []string{"X-Group: 1\n", "X-Group: 2\n"}, "headers")
-	spec := s.spec(name)
+	spec := s.Spec(name)
 	if len(spec.Diagnostics) != 2 {
 		t.Fatalf("got %d diagnostics, want 2", len(spec.Diagnostics))
 	}
@@ -415,9 +415,9 @@ func TestDoubtOutlivesADeferral(t *testing.T) {
 // deferred writes what the scheduler does after a deferral.
 func (s *spool) deferred(name string) {
 	s.Helper()
-	spec, err := s.po.Queue.Open(name)
+	spec, err := s.PostOffice.Queue.Open(name)
 	assert.Must(s, err)
 	defer spec.Close()
-	e := workspec.DeferredEvent(testTime, s.spec(name).Groups[0].Recipients[0].Offset, 1, testTime.Add(time.Minute), status.SystemTrouble, "later")
+	e := workspec.DeferredEvent(testTime, s.Spec(name).Groups[0].Recipients[0].Offset, 1, testTime.Add(time.Minute), status.SystemTrouble, "later")
 	assert.Must(s, spec.Append(workspec.AppendEvent(nil, &e)))
 }

@@ -26,7 +26,7 @@ type stuck struct {
 func (s *spool) send(t *testing.T, name, host string) *stuck {
 	t.Helper()
 	c := &stuck{Cmd: exec.Command(self(t)), t: t}
-	c.Env = append(os.Environ(), envAgent+"="+s.dir)
+	c.Env = append(os.Environ(), envAgent+"="+s.Dir)
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()
 	assert.Must(t, err)
@@ -89,7 +89,7 @@ func TestDel1KilledWhileAnotherAgentSends(t *testing.T) {
 				agents = append(agents, s.send(t, name, host))
 			}
 			owners := map[string]int{}
-			for _, r := range s.spec(name).Groups[0].Recipients {
+			for _, r := range s.Spec(name).Groups[0].Recipients {
 				owners[r.Host] = r.Owner
 			}
 			for _, i := range []int{c.dies, 1 - c.dies} {
@@ -105,7 +105,7 @@ func TestDel1KilledWhileAnotherAgentSends(t *testing.T) {
 
 // inDoubt are the recipients that a history says are in doubt by an owner.
 func (s *spool) inDoubt(name string, owner int) (list []int64) {
-	for _, e := range s.spec(name).History {
+	for _, e := range s.Spec(name).History {
 		if e.Event == workspec.EventInDoubt && e.Get("owner") == strconv.Itoa(owner) {
 			list = append(list, e.Recipient)
 		}
@@ -116,7 +116,7 @@ func (s *spool) inDoubt(name string, owner int) (list []int64) {
 
 // of are a host's recipients.
 func (s *spool) of(name, host string) (list []int64) {
-	for _, r := range s.spec(name).Groups[0].Recipients {
+	for _, r := range s.Spec(name).Groups[0].Recipients {
 		if r.Host == host {
 			list = append(list, r.Offset)
 		}
@@ -137,11 +137,11 @@ func TestDel1DoubtOutlivesTheAgentThatWasToSettleIt(t *testing.T) {
 			}
 			name := s.queue(list...)
 			event := func(word string, owner int, recipient int64) {
-				s.event(name, workspec.Event{Time: testTime, Event: word, Recipient: recipient,
+				s.Event(name, workspec.Event{Time: testTime, Event: word, Recipient: recipient,
 					Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(owner)}}})
 			}
 			for i := range list {
-				s.mark(name, i, workspec.LockBytes(first))
+				s.Mark(name, i, workspec.LockBytes(first))
 			}
 			if count == 1 {
 				event(workspec.EventSent, first, s.of(name, "h")[0])
@@ -155,20 +155,20 @@ func TestDel1DoubtOutlivesTheAgentThatWasToSettleIt(t *testing.T) {
 					if r.Sent == nil || r.Sent.Get("owner") != strconv.Itoa(first) {
 						t.Fatalf("the second agent is to find out about %v", r.Sent)
 					}
-					s.mark(name, i, workspec.LockBytes(second))
+					s.Mark(name, i, workspec.LockBytes(second))
 				}
-				left := s.text(name)
+				left := s.Text(name)
 				for _, r := range d.Recipients {
 					d.Done(r, later)
 				}
-				assert.Must(t, os.WriteFile(s.path(name)+".left", []byte(left), 0o600))
+				assert.Must(t, os.WriteFile(s.Path(name)+".left", []byte(left), 0o600))
 			}))
-			assert.Must(t, os.Rename(s.path(name)+".left", s.path(name)))
+			assert.Must(t, os.Rename(s.Path(name)+".left", s.Path(name)))
 			// The scheduler mends the locks of the second, and puts its recipients off.
 			for i, off := range s.of(name, "h") {
 				event(workspec.EventUnlocked, second, off)
-				s.mark(name, i, workspec.TagBytes(workspec.FormatOurs, workspec.TagToDo))
-				s.event(name, workspec.DeferredEvent(testTime, off, 1, testTime, later.Code, "the transport agent ended without an answer"))
+				s.Mark(name, i, workspec.TagBytes(workspec.FormatOurs, workspec.TagToDo))
+				s.Event(name, workspec.DeferredEvent(testTime, off, 1, testTime, later.Code, "the transport agent ended without an answer"))
 			}
 			s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
 				for _, r := range d.Recipients {

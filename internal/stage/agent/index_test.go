@@ -58,7 +58,7 @@ func TestSpecificationIsReadOnceForAllHosts(t *testing.T) {
 		}))
 	}
 	assert.Equal(t, s.reads(name), 1, "readings of the whole file")
-	spec := s.spec(name)
+	spec := s.Spec(name)
 	for i, r := range spec.Groups[0].Recipients {
 		n, _ := strconv.Atoi(strings.TrimPrefix(r.Host, "h"))
 		want := []workspec.Tag{workspec.TagOK, workspec.TagFailed, workspec.TagToDo}[n%3]
@@ -77,8 +77,8 @@ func TestSpecificationIsReadOnceForAllHosts(t *testing.T) {
 			}
 		}))
 	}
-	if got := s.reads(name); got != 0 || strings.Contains(s.tags(name), " ") {
-		t.Errorf("got %d more readings of the whole file and tags %q, want none and all done", got, s.tags(name))
+	if got := s.reads(name); got != 0 || strings.Contains(s.Tags(name), " ") {
+		t.Errorf("got %d more readings of the whole file and tags %q, want none and all done", got, s.Tags(name))
 	}
 }
 
@@ -86,11 +86,11 @@ func TestSpecificationIsReadOnceForAllHosts(t *testing.T) {
 func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 	const dead = 999998
 	rewrite := func(s *spool, name string, edit func(string) string) {
-		if err := os.WriteFile(s.path(name), []byte(edit(s.text(name))), 0o600); err != nil { // the same inode
+		if err := os.WriteFile(s.Path(name), []byte(edit(s.Text(name))), 0o600); err != nil { // the same inode
 			s.Fatal(err)
 		}
 	}
-	third := func(s *spool, name string) workspec.Recipient { return s.spec(name).Groups[0].Recipients[3] } // u@h2
+	third := func(s *spool, name string) workspec.Recipient { return s.Spec(name).Groups[0].Recipients[3] } // u@h2
 	ends := 0                                                                                               // where lines end that are known
 	tests := map[string]struct {
 		change func(s *spool, name string)
@@ -99,27 +99,27 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 	}{
 		"nothing": {func(*spool, string) {}, "u@h2", 0},
 		"locked by a process that lives": {func(s *spool, name string) {
-			s.mark(name, 3, workspec.LockBytes(s.owner().Number()))
+			s.Mark(name, 3, workspec.LockBytes(s.owner().Number()))
 		}, "", 0},
-		"delivered": {func(s *spool, name string) { s.mark(name, 3, workspec.TagBytes(workspec.FormatOurs, workspec.TagOK)) }, "", 1},
+		"delivered": {func(s *spool, name string) { s.Mark(name, 3, workspec.TagBytes(workspec.FormatOurs, workspec.TagOK)) }, "", 1},
 		"held": {func(s *spool, name string) {
-			s.event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{7, third(s, name).Offset}, "me"))
+			s.Event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{7, third(s, name).Offset}, "me"))
 		}, "", 1},
 		"held behind many lines": {func(s *spool, name string) {
 			for range 200 {
-				s.event(name, workspec.Event{Time: testTime, Event: workspec.EventPolicy, Text: "x"})
+				s.Event(name, workspec.Event{Time: testTime, Event: workspec.EventPolicy, Text: "x"})
 			}
-			s.event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{third(s, name).Offset}, "me"))
+			s.Event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{third(s, name).Offset}, "me"))
 		}, "", 1},
 		"many lines": {func(s *spool, name string) {
 			for range 200 {
-				s.event(name, workspec.Event{Time: testTime, Event: workspec.EventPolicy, Text: "x"})
+				s.Event(name, workspec.Event{Time: testTime, Event: workspec.EventPolicy, Text: "x"})
 			}
 		}, "u@h2", 0},
 		"cut off, and another one held": {func(s *spool, name string) {
 			rewrite(s, name, func(text string) string { return text[:strings.Index(text, "\nh ")+1] })
 			for range 3 {
-				s.event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{third(s, name).Offset}, "me"))
+				s.Event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{third(s, name).Offset}, "me"))
 			}
 			rewrite(s, name, func(text string) string { // whole lines where those were that are known
 				i := strings.Index(text, "\nh ") + 1
@@ -127,16 +127,16 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 			})
 		}, "", 1},
 		"another one held": {func(s *spool, name string) {
-			s.event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{s.spec(name).Groups[0].Recipients[4].Offset}, "me"))
+			s.Event(name, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{s.Spec(name).Groups[0].Recipients[4].Offset}, "me"))
 		}, "u@h2", 0},
 		"its agent died after sent": {func(s *spool, name string) {
-			s.mark(name, 3, workspec.LockBytes(dead))
-			s.event(name, workspec.Event{Time: testTime, Recipient: third(s, name).Offset, Event: workspec.EventSent,
+			s.Mark(name, 3, workspec.LockBytes(dead))
+			s.Event(name, workspec.Event{Time: testTime, Recipient: third(s, name).Offset, Event: workspec.EventSent,
 				Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(dead)}}})
 		}, "u@h2 in doubt", 0},
 		"an agent died after sent to all": {func(s *spool, name string) {
-			s.mark(name, 3, workspec.LockBytes(dead))
-			s.event(name, workspec.Event{Time: testTime, Event: workspec.EventSent, Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(dead)}}})
+			s.Mark(name, 3, workspec.LockBytes(dead))
+			s.Event(name, workspec.Event{Time: testTime, Event: workspec.EventSent, Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(dead)}}})
 		}, "u@h2 in doubt", 0},
 		"an edited copy in its place": {func(s *spool, name string) {
 			s.replace(name, func(text string) string { return strings.Replace(text, "u@h2 ", "x@h2 ", 1) })
@@ -166,11 +166,11 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 		}, "u@h2", 1},
 		"empty": {func(s *spool, name string) { rewrite(s, name, func(string) string { return "" }) }, "", 1},
 		"gone": {func(s *spool, name string) {
-			assert.Must(s, os.Remove(s.path(name)))
+			assert.Must(s, os.Remove(s.Path(name)))
 		}, "", 0},
 		"another message's with its inode number": {func(s *spool, name string) {
 			other := s.many(150)
-			text := strings.ReplaceAll(s.text(other), "u@", "x@")
+			text := strings.ReplaceAll(s.Text(other), "u@", "x@")
 			rewrite(s, name, func(string) string { return text })
 		}, "x@h2", 1},
 		"a torn line behind": {func(s *spool, name string) {
@@ -187,7 +187,7 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 					d.Done(d.Recipients[0], ok)
 				}))
 			}
-			ends = len(s.text(file))
+			ends = len(s.Text(file))
 			c.change(s, file)
 			s.fs.taken()
 			var got []string
@@ -203,7 +203,7 @@ func TestChangesBetweenJobsAreSeen(t *testing.T) { // M18, K10
 			}
 			assert.Equal(t, strings.Join(got, " "), c.want, "delivered to")
 			assert.Equal(t, s.reads(file), c.whole, "readings of the whole file")
-			if name == "a torn line behind" && !strings.Contains(s.text(file), "\nh 17952200101\x18\nh ") {
+			if name == "a torn line behind" && !strings.Contains(s.Text(file), "\nh 17952200101\x18\nh ") {
 				t.Error("the torn line was not ended")
 			}
 		})
@@ -240,7 +240,7 @@ func TestManyHostsInManySlots(t *testing.T) {
 	if n := len(slices.Compact(slices.Clone(got))); n != 330 || len(got) != 330 {
 		t.Errorf("got %d deliveries to %d recipients, want 330", len(got), n)
 	}
-	if tags := s.tags(name); strings.Trim(tags, "+") != "" {
+	if tags := s.Tags(name); strings.Trim(tags, "+") != "" {
 		t.Errorf("got tags %q", tags)
 	}
 	if got := s.reads(name); got > slots {
@@ -258,7 +258,7 @@ func TestFewIndexsAreKept(t *testing.T) {
 		s.do(names[0], "h2", give(later)) // it is the one that is used
 	}
 	open := func(name string) *postoffice.Spec {
-		f, err := s.po.Queue.Open(name)
+		f, err := s.PostOffice.Queue.Open(name)
 		assert.Must(t, err)
 		t.Cleanup(func() { f.Close() })
 		return f
@@ -276,7 +276,7 @@ func TestFewIndexsAreKept(t *testing.T) {
 	if l.of(open(names[0])); len(l.list) != mostIndexes-2 {
 		t.Errorf("got %d indexes beside a large one that was used long ago, want %d", len(l.list), mostIndexes-2)
 	}
-	assert.Must(t, os.Remove(filepath.Join(s.dir, "transport", names[0])))
+	assert.Must(t, os.Remove(filepath.Join(s.Dir, "transport", names[0])))
 	if got := s.agent.Do(t.Context(), taproto.Job{Name: names[0], Host: "h3"}, give(ok)); len(got) != 1 || got[0].Kind != taproto.LineResync {
 		t.Errorf("got %v of a file that is gone, want a resync", got)
 	}
@@ -288,24 +288,24 @@ func TestHostCorrectedInPlaceIsFound(t *testing.T) {
 	file := s.many(150)
 	s.do(file, "h1", give(ok))
 	s.do(file, "h3", give(ok))
-	text := strings.Replace(s.text(file), "smtp h2 ", "smtp h3 ", 1)
-	assert.Must(t, os.WriteFile(s.path(file), []byte(text), 0o600))
+	text := strings.Replace(s.Text(file), "smtp h2 ", "smtp h3 ", 1)
+	assert.Must(t, os.WriteFile(s.Path(file), []byte(text), 0o600))
 	s.do(file, "h3", give(ok))
-	assert.Equal(t, s.spec(file).Groups[0].Recipients[3].Tag, workspec.TagOK, "tag of u@h2, whose host is h3 now")
+	assert.Equal(t, s.Spec(file).Groups[0].Recipients[3].Tag, workspec.TagOK, "tag of u@h2, whose host is h3 now")
 }
 
 // A hold's line is deleted in place, and another recipient held by one of the same length.
 func TestTailOfTheSameLengthIsSeen(t *testing.T) {
 	s := newSpool(t)
 	file := s.many(150)
-	rs := s.spec(file).Groups[0].Recipients
-	before := s.text(file)
-	s.event(file, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{rs[20].Offset}, "me"))
+	rs := s.Spec(file).Groups[0].Recipients
+	before := s.Text(file)
+	s.Event(file, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{rs[20].Offset}, "me"))
 	s.do(file, "h150", give(ok))
-	assert.Must(t, os.WriteFile(s.path(file), []byte(before), 0o600))
-	s.event(file, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{rs[25].Offset}, "me"))
+	assert.Must(t, os.WriteFile(s.Path(file), []byte(before), 0o600))
+	s.Event(file, workspec.RemovedEvent(testTime, workspec.EventHold, "x", []int64{rs[25].Offset}, "me"))
 	s.do(file, rs[25].Host, give(ok))
-	assert.Equal(t, s.spec(file).Groups[0].Recipients[25].Tag, workspec.TagToDo, "tag of a recipient that is held")
+	assert.Equal(t, s.Spec(file).Groups[0].Recipients[25].Tag, workspec.TagToDo, "tag of a recipient that is held")
 }
 
 // An agent that says "sent" after the file was read, and is dead when it is asked for.
@@ -314,16 +314,16 @@ func TestDeathBehindTheReadingIsSeen(t *testing.T) { // M18
 	for _, before := range []string{"", "h1"} { // the file is read whole, or by its index
 		s := newSpool(t)
 		file := s.many(150)
-		r := s.spec(file).Groups[0].Recipients[3]
+		r := s.Spec(file).Groups[0].Recipients[3]
 		if before != "" {
 			s.do(file, before, give(ok))
 		}
-		s.mark(file, 3, workspec.LockBytes(dead))
+		s.Mark(file, 3, workspec.LockBytes(dead))
 		said := false
 		s.fs.failing(func(op, name string) error {
 			if !said && strings.Contains(name, strconv.Itoa(dead)) {
 				said = true
-				s.event(file, workspec.Event{Time: testTime, Recipient: r.Offset, Event: workspec.EventSent,
+				s.Event(file, workspec.Event{Time: testTime, Recipient: r.Offset, Event: workspec.EventSent,
 					Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(dead)}}})
 			}
 			return nil
@@ -339,9 +339,9 @@ func TestDeathBehindTheReadingIsSeen(t *testing.T) { // M18
 func TestLineBeforeTheTagIsSeen(t *testing.T) {
 	s := newSpool(t)
 	file := s.many(150)
-	r := s.spec(file).Groups[0].Recipients[3]
+	r := s.Spec(file).Groups[0].Recipients[3]
 	event := func(word string) {
-		s.event(file, workspec.Event{Time: testTime, Recipient: r.Offset, Event: word, Attrs: []workspec.Attr{{Key: "owner", Value: "999998"}}})
+		s.Event(file, workspec.Event{Time: testTime, Recipient: r.Offset, Event: word, Attrs: []workspec.Attr{{Key: "owner", Value: "999998"}}})
 	}
 	event(workspec.EventSent)
 	s.do(file, "h1", give(ok))
@@ -365,10 +365,10 @@ func TestLineBeforeTheTagIsSeen(t *testing.T) {
 func TestIndexIsTriedOnce(t *testing.T) {
 	s := newSpool(t)
 	file := s.many(150)
-	text := s.text(file)
+	text := s.Text(file)
 	z := strings.LastIndex(text[:len(text)-1], "\nz ") + 1
 	line := text[z:]
-	assert.Must(t, os.WriteFile(s.path(file), []byte(text[:z]+line[:strings.LastIndexByte(line, ' ')]+"\n"), 0o600))
+	assert.Must(t, os.WriteFile(s.Path(file), []byte(text[:z]+line[:strings.LastIndexByte(line, ' ')]+"\n"), 0o600))
 	l := &s.agent.indexes
 	s.do(file, "h1", give(ok))
 	first := l.list[0]
@@ -376,7 +376,7 @@ func TestIndexIsTriedOnce(t *testing.T) {
 	if first.index != nil || l.list[0] != first {
 		t.Errorf("got %+v, then %+v of a file without checksum", first, l.list[0])
 	}
-	assert.Must(t, os.WriteFile(s.path(file), []byte(text), 0o600))
+	assert.Must(t, os.WriteFile(s.Path(file), []byte(text), 0o600))
 	s.do(file, "h3", give(ok))
 	if l.list[0].index == nil {
 		t.Error("another file in its place has no index")
@@ -412,7 +412,7 @@ func TestPartsApartStayApart(t *testing.T) {
 			[]byte(fmt.Sprintf("Subject: %d\n", i)+strings.Repeat("X: "+strings.Repeat("x", 60)+"\n", fill/64)))
 	}
 	assert.Must(t, w.Close())
-	assert.Must(t, os.WriteFile(s.path(name), []byte(b.String()), 0o600))
+	assert.Must(t, os.WriteFile(s.Path(name), []byte(b.String()), 0o600))
 	s.do(name, "h1", give(ok))
 	s.fs.taken()
 	s.do(name, "many", deliverFunc(func(_ context.Context, d *Delivery) {

@@ -28,20 +28,20 @@ func TestManyRecipientsAreLockedTogether(t *testing.T) {
 	}
 	name := s.queue(rcpts...)
 	other := s.owner()
-	s.mark(name, 10, workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
-	s.mark(name, 11, workspec.TagBytes(workspec.FormatOurs, workspec.TagFailed))
-	s.mark(name, 20, workspec.LockBytes(other.Number()))
-	before := s.text(name)
+	s.Mark(name, 10, workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
+	s.Mark(name, 11, workspec.TagBytes(workspec.FormatOurs, workspec.TagFailed))
+	s.Mark(name, 20, workspec.LockBytes(other.Number()))
+	before := s.Text(name)
 	want := []byte(before)
 	n := 0
-	for _, r := range s.spec(name).Groups[0].Recipients {
+	for _, r := range s.Spec(name).Groups[0].Recipients {
 		if r.Host == "h.example" && r.Tag == workspec.TagToDo {
 			copy(want[workspec.TagOffset(r.Offset):], workspec.LockBytes(s.agent.Owner.Number()))
 			n++
 		}
 	}
 	lines := s.agent.Do(context.Background(), taproto.Job{Name: name, Host: "h.example"}, deliverFunc(func(_ context.Context, d *Delivery) {
-		if got := s.text(name); got != string(want) {
+		if got := s.Text(name); got != string(want) {
 			t.Error("the file is not as it was with the locks of this job")
 		}
 		assert.Equal(t, string(d.Header(d.Recipients[0].Group)), "Received: here\nSubject: x\n", "header")
@@ -54,7 +54,7 @@ func TestManyRecipientsAreLockedTogether(t *testing.T) {
 	if len(lines) != n+1 || n != 2992 {
 		t.Errorf("%d lines for %d recipients", len(lines), n)
 	}
-	tags := s.tags(name)
+	tags := s.Tags(name)
 	if got := strings.Count(tags, "+"); got != n/2+1 || tags[20] != '~' || tags[11] != '-' || tags[5] != ' ' {
 		t.Errorf("%d delivered, want %d; %q", got, n/2+1, tags[:30])
 	}
@@ -68,7 +68,7 @@ func TestManyLocksThatFailAreGivenBack(t *testing.T) {
 		rcpts = append(rcpts, rcpt{"smtp", "h.example", fmt.Sprintf("u%d@h.example", i), ""})
 	}
 	name := s.queue(rcpts...)
-	before := s.text(name)
+	before := s.Text(name)
 	writes := 0
 	s.fs.failing(func(op, _ string) error {
 		if op == "writeat" {
@@ -84,7 +84,7 @@ func TestManyLocksThatFailAreGivenBack(t *testing.T) {
 	if len(lines) != len(rcpts) || lines[0].Answer.Word != taproto.Deferred {
 		t.Errorf("%d answers: %+v", len(lines), lines[0])
 	}
-	if got := s.text(name); got != before {
+	if got := s.Text(name); got != before {
 		t.Error("locks are left")
 	}
 }

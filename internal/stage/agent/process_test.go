@@ -102,7 +102,7 @@ func TestEightProcessesAppendWholeLines(t *testing.T) { // M19
 	var running []*exec.Cmd
 	for w := range writers {
 		c := exec.Command(self(t))
-		c.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d", envWriter, s.dir, name, w))
+		c.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d", envWriter, s.Dir, name, w))
 		c.Stderr = os.Stderr
 		assert.Must(t, c.Start())
 		running = append(running, c)
@@ -111,17 +111,17 @@ func TestEightProcessesAppendWholeLines(t *testing.T) { // M19
 		assert.NoError(t, c.Wait())
 	}
 	// A torn last line is ignored, and ended by the next who writes.
-	f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(s.Path(name), os.O_WRONLY|os.O_APPEND, 0)
 	assert.Must(t, err)
 	if _, err := f.WriteString("h 1 0 torn in the mid"); err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
-	if got := s.spec(name); !got.Torn || len(got.History) != writers*count {
+	if got := s.Spec(name); !got.Torn || len(got.History) != writers*count {
 		t.Errorf("got torn %v and %d lines, want true and %d", got.Torn, len(got.History), writers*count)
 	}
-	assert.Must(t, appendEvents(s.po, name, "8", 1))
-	spec := s.spec(name)
+	assert.Must(t, appendEvents(s.PostOffice, name, "8", 1))
+	spec := s.Spec(name)
 	next := map[string]int{}
 	for _, e := range spec.History {
 		w := e.Get("writer")
@@ -151,14 +151,14 @@ func TestKilledAgentsLockIsTakenOver(t *testing.T) { // M18
 	assert.Must(t, c.Process.Signal(syscall.SIGHUP))
 	// While it lives, its lock stands.
 	assert.Equal(t, s.do(name, "h", give(ok)), "#resync "+name+"\n", "while it lives")
-	dead := s.spec(name).Groups[0].Recipients[0].Owner
+	dead := s.Spec(name).Groups[0].Recipients[0].Owner
 	c.kill()
 	begin := time.Now()
 	got := s.do(name, "h", give(ok))
-	if !strings.Contains(got, "\tok3 ") || s.tags(name) != "+" {
-		t.Errorf("after %v: got %q and tags %q, want it delivered", time.Since(begin), got, s.tags(name))
+	if !strings.Contains(got, "\tok3 ") || s.Tags(name) != "+" {
+		t.Errorf("after %v: got %q and tags %q, want it delivered", time.Since(begin), got, s.Tags(name))
 	}
-	h := s.spec(name).History
+	h := s.Spec(name).History
 	if len(h) != 2 || h[0].Event != workspec.EventSent || h[1].Event != workspec.EventInDoubt || h[1].Get("owner") != strconv.Itoa(dead) {
 		t.Errorf("history: got %+v, want sent and in-doubt of owner %d", h, dead)
 	}

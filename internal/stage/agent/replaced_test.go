@@ -17,8 +17,8 @@ import (
 // replace puts an edited copy into a specification's place, as an editor does.
 func (s *spool) replace(name string, edit func(text string) string) {
 	s.Helper()
-	assert.Must(s, os.WriteFile(s.path("edited"), []byte(edit(s.text(name))), 0o600))
-	assert.Must(s, os.Rename(s.path("edited"), s.path(name)))
+	assert.Must(s, os.WriteFile(s.Path("edited"), []byte(edit(s.Text(name))), 0o600))
+	assert.Must(s, os.Rename(s.Path("edited"), s.Path(name)))
 }
 
 // withoutZ makes a specification that of a writer that writes no z line, which may be
@@ -68,12 +68,12 @@ func TestResultsFollowAReplacedSpecification(t *testing.T) {
 					d.Done(r, results[i])
 				}
 			}))
-			assert.Equal(t, s.tags(file), tt.tags, "tags; answers %s %s", lines, s.text(file))
+			assert.Equal(t, s.Tags(file), tt.tags, "tags; answers %s %s", lines, s.Text(file))
 			if got := s.log.String(); tt.logged == "" && strings.Contains(got, "msg=replaced") || !strings.Contains(got, tt.logged) {
 				t.Errorf("logged %s", got)
 			}
-			for _, d := range s.spec(file).Diagnostics {
-				if r := s.spec(file).Groups[0].Recipients; d.Recipient != r[len(r)-2].Offset {
+			for _, d := range s.Spec(file).Diagnostics {
+				if r := s.Spec(file).Groups[0].Recipients; d.Recipient != r[len(r)-2].Offset {
 					t.Errorf("a diagnostic of byte %d, want %d", d.Recipient, r[len(r)-2].Offset)
 				}
 			}
@@ -89,14 +89,14 @@ func TestMovedSpecificationIsNotDeliveredTwice(t *testing.T) {
 	again := ""
 	s.do(file, "h", deliverFunc(func(_ context.Context, d *Delivery) {
 		for _, dir := range []string{"queue", "transport"} {
-			sub := filepath.Join(s.dir, dir, "A")
+			sub := filepath.Join(s.Dir, dir, "A")
 			assert.Must(t, os.Mkdir(sub, 0o755))
-			assert.Must(t, os.Rename(filepath.Join(s.dir, dir, file), filepath.Join(sub, file)))
+			assert.Must(t, os.Rename(filepath.Join(s.Dir, dir, file), filepath.Join(sub, file)))
 		}
 		again = s.do("A/"+file, "h", give(noUser))
 		d.Done(d.Recipients[0], ok)
 	}))
-	if got := s.tags("A/" + file); got != "+" || again != "#resync A/"+file+"\n" {
+	if got := s.Tags("A/" + file); got != "+" || again != "#resync A/"+file+"\n" {
 		t.Errorf("tags %q, the second job was answered by %q", got, again)
 	}
 }
@@ -106,28 +106,28 @@ func TestMovedSpecificationIsNotDeliveredTwice(t *testing.T) {
 func TestRemovedRecipientIsNotDelivered(t *testing.T) {
 	s := newSpool(t)
 	file := s.queue(rcpt{"smtp", "h", "removed@h", ""}, rcpt{"smtp", "h", "open@h", ""})
-	off := s.spec(file).Groups[0].Recipients[0].Offset
-	s.event(file, workspec.RemovedEvent(testTime, workspec.EventRemoved, "S1A1", []int64{off}, "test"))
+	off := s.Spec(file).Groups[0].Recipients[0].Offset
+	s.Event(file, workspec.RemovedEvent(testTime, workspec.EventRemoved, "S1A1", []int64{off}, "test"))
 	s.do(file, "h", give(ok))
-	assert.Equal(t, s.tags(file), " +", "tags")
-	s.event(file, workspec.RemovedEvent(testTime, workspec.EventRestored, "S1A1", []int64{off}, "test"))
+	assert.Equal(t, s.Tags(file), " +", "tags")
+	s.Event(file, workspec.RemovedEvent(testTime, workspec.EventRestored, "S1A1", []int64{off}, "test"))
 	s.do(file, "h", give(ok))
-	assert.Equal(t, s.tags(file), "++", "tags after it was put back")
+	assert.Equal(t, s.Tags(file), "++", "tags after it was put back")
 }
 
 // K10: a message file that somebody has cut is not delivered cut.
 func TestShortenedMessageIsDeferred(t *testing.T) {
 	s := newSpool(t)
 	file := s.queue(rcpt{"smtp", "h", "a@h", ""})
-	message := filepath.Join(s.dir, "queue", file)
+	message := filepath.Join(s.Dir, "queue", file)
 	b, err := os.ReadFile(message)
 	assert.Must(t, err)
 	line := fmt.Sprintf("comment octets %016d\n", len(b)+32+5)
 	assert.Must(t, os.WriteFile(message, append([]byte(line), b...), 0o600))
 	lines := s.do(file, "h", give(ok))
 	a := taproto.ParseLine([]byte(strings.TrimSpace(lines))).Answer
-	if a.Word != taproto.Deferred || !strings.Contains(a.Text, "bytes, and had") || s.tags(file) != " " {
-		t.Errorf("answered %q, tags %q; want a deferral", lines, s.tags(file))
+	if a.Word != taproto.Deferred || !strings.Contains(a.Text, "bytes, and had") || s.Tags(file) != " " {
+		t.Errorf("answered %q, tags %q; want a deferral", lines, s.Tags(file))
 	}
 }
 
@@ -137,10 +137,10 @@ func TestClaimAfterASummaryStartsAnew(t *testing.T) {
 	s := newSpool(t)
 	name := s.queue(rcpt{channel: "smtp", host: "h", address: "a@h"})
 	for n := range 9 {
-		s.event(name, workspec.DeferredEvent(testTime, s.spec(name).Groups[0].Recipients[0].Offset, n+1, testTime, status.MailboxFull, "452 full"))
+		s.Event(name, workspec.DeferredEvent(testTime, s.Spec(name).Groups[0].Recipients[0].Offset, n+1, testTime, status.MailboxFull, "452 full"))
 	}
 	summarise := func() {
-		f, err := s.po.Queue.Open(name)
+		f, err := s.PostOffice.Queue.Open(name)
 		assert.Must(t, err)
 		defer f.Close()
 		raw, err := f.Read()
@@ -160,7 +160,7 @@ func TestClaimAfterASummaryStartsAnew(t *testing.T) {
 	if got := s.do(name, "h", to); got != "#resync "+name+"\n" || delivered != 0 {
 		t.Errorf("the agent sent %q, delivered %d", got, delivered)
 	}
-	if got := s.do(name, "h", to); delivered != 1 || s.tags(name) != "+" {
-		t.Errorf("afterwards: %q, delivered %d, tags %q", got, delivered, s.tags(name))
+	if got := s.do(name, "h", to); delivered != 1 || s.Tags(name) != "+" {
+		t.Errorf("afterwards: %q, delivered %d, tags %q", got, delivered, s.Tags(name))
 	}
 }

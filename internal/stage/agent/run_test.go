@@ -118,7 +118,7 @@ func TestOneSlotConversation(t *testing.T) { // M32, S7
 	c.want("#hungry\n")
 	answer := func(name string) string {
 		number, _, _ := strings.Cut(name, "-")
-		return fmt.Sprintf("%s/%d\t\tok3 250 2.0.0 queued\n#hungry\n", number, s.spec(name).Groups[0].Recipients[0].Offset)
+		return fmt.Sprintf("%s/%d\t\tok3 250 2.0.0 queued\n#hungry\n", number, s.Spec(name).Groups[0].Recipients[0].Offset)
 	}
 	// Feeding ahead: read in order, each answered. All answers to one job and its
 	// #hungry are one write; those of the next may follow in the same read.
@@ -151,7 +151,7 @@ func TestPartialLastLineIsDiscarded(t *testing.T) { // M32
 	c.say(name + "\th")
 	c.in.Close()
 	c.wantEnd()
-	assert.Equal(t, s.tags(name), " ", "tag")
+	assert.Equal(t, s.Tags(name), " ", "tag")
 }
 
 func TestSlotsAskInOneWriteAndWorkAtOnce(t *testing.T) {
@@ -221,7 +221,7 @@ func TestStopFinishesWhatRunsAndDropsTheRest(t *testing.T) { // A17, M32
 				t.Errorf("got %q, want the running job's answer", got)
 			}
 			c.wantEnd()
-			assert.Equal(t, s.tags(runs)+s.tags(waits), "+ ", "tags")
+			assert.Equal(t, s.Tags(runs)+s.Tags(waits), "+ ", "tags")
 		})
 	}
 }
@@ -255,7 +255,7 @@ func TestSchedulerThatStopsReadingEndsTheAgentInOrder(t *testing.T) { // M18
 	case <-time.After(20 * time.Second):
 		t.Fatal("Run does not end")
 	}
-	assert.Equal(t, s.tags(names[0])+s.tags(names[1]), "++", "tags")
+	assert.Equal(t, s.Tags(names[0])+s.Tags(names[1]), "++", "tags")
 }
 
 // Del2: what an agent holds of a message to 10,000 recipients is no more after a thousand
@@ -268,7 +268,7 @@ func TestDel2ClaimIsBounded(t *testing.T) {
 	}
 	name := s.queue(list...)
 	var offsets []int64
-	spec := s.spec(name)
+	spec := s.Spec(name)
 	for _, r := range spec.Groups[0].Recipients {
 		offsets = append(offsets, r.Offset)
 	}
@@ -288,7 +288,7 @@ func TestDel2ClaimIsBounded(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc
 	}
-	file := []byte(s.text(name))
+	file := []byte(s.Text(name))
 	first, most := uint64(0), uint64(0)
 	for n := 1; n <= 1000; n++ {
 		now := testTime.Add(time.Duration(n) * time.Minute)
@@ -298,7 +298,7 @@ func TestDel2ClaimIsBounded(t *testing.T) {
 		// The scheduler summarises when readers have gone over 64k recipients.
 		summary := n%7 == 0
 		if summary || n == 1 {
-			assert.Must(t, os.WriteFile(s.path(name), file, 0o600))
+			assert.Must(t, os.WriteFile(s.Path(name), file, 0o600))
 			got := uint64(0)
 			if n == 1 || n%70 == 0 {
 				got = claim()

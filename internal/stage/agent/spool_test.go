@@ -1,15 +1,11 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +14,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -28,26 +25,21 @@ var testTime = time.UnixMilli(1795220010123)
 // spool is a postoffice in a temporary directory with an agent on it.
 type spool struct {
 	testing.TB
-	dir   string
+	*Spool
 	fs    *faultyFS
-	po    *postoffice.PostOffice
 	agent *Agent
 	log   *logtest.Buffer
 }
 
 func newSpool(t testing.TB) *spool {
 	t.Helper()
-	s := &spool{TB: t, dir: t.TempDir(), log: &logtest.Buffer{}}
-	disk, err := durable.NewOS(s.dir)
-	assert.Must(t, err)
-	t.Cleanup(func() { disk.Close() })
-	s.fs = &faultyFS{FS: disk}
-	assert.Must(t, postoffice.Init(s.fs))
-	if s.po, err = postoffice.Open(postoffice.Config{FS: s.fs}); err != nil {
-		t.Fatal(err)
-	}
+	s := &spool{TB: t, fs: &faultyFS{}, log: &logtest.Buffer{}}
+	s.Spool = NewSpool(t, func(disk durable.FS) durable.FS {
+		s.fs.FS = disk
+		return s.fs
+	})
 	s.agent = &Agent{
-		PostOffice: s.po, Owner: s.owner(), Name: "test", Channels: []string{"smtp", "local"},
+		PostOffice: s.PostOffice, Owner: s.owner(), Name: "test", Channels: []string{"smtp", "local"},
 		Log: s.log.Logger(), Now: func() time.Time { return testTime },
 	}
 	return s
@@ -56,7 +48,7 @@ func newSpool(t testing.TB) *spool {
 // owner takes one more owner number, as another process would.
 func (s *spool) owner() *postoffice.Owner {
 	s.Helper()
-	o, err := s.po.Owners.Take("test")
+	o, err := s.PostOffice.Owners.Take("test")
 	assert.Must(s, err)
 	s.Cleanup(func() { o.Release() })
 	return o
@@ -73,13 +65,7 @@ func (s *spool) message(header, body string) (string, int64) {
 
 func (s *spool) messageOf(envelope, header, body string) (string, int64) {
 	s.Helper()
-	tmp := filepath.Join(s.dir, "queue", "new")
-	assert.Must(s, os.WriteFile(tmp, []byte(envelope+header+body), 0o600))
-	info, err := os.Stat(tmp)
-	assert.Must(s, err)
-	name := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10) + "-7"
-	assert.Must(s, os.Rename(tmp, filepath.Join(s.dir, "queue", name)))
-	return name, int64(len(envelope) + len(header))
+	return s.PutMessage(envelope + header + body), int64(len(envelope) + len(header))
 }
 
 // rcpt is an r line's values.
@@ -96,68 +82,11 @@ func (s *spool) queue(rcpts ...rcpt) string {
 // specify writes the specification of a message.
 func (s *spool) specify(name string, body int64, header string, rcpts ...rcpt) {
 	s.Helper()
-	var b bytes.Buffer
-	w := workspec.NewWriter(&b)
-	w.Preamble(&workspec.Spec{Message: name, BodyOffset: body})
 	var list []workspec.Recipient
 	for _, r := range rcpts {
-		list = append(list, workspec.Recipient{Channel: r.channel, Host: r.host, Address: r.address, Privilege: "65534", Notary: r.notary})
+		list = append(list, workspec.Recipient{Channel: r.channel, Host: r.host, Address: r.address, Notary: r.notary})
 	}
-	w.Group(workspec.Sender{Channel: "local", Host: "sender", Address: "s@example.org", Privilege: "1"}, list, []byte(header))
-	assert.Must(s, w.Close())
-	assert.Must(s, os.WriteFile(s.path(name), b.Bytes(), 0o600))
-}
-
-// path is the specification's.
-func (s *spool) path(name string) string { return filepath.Join(s.dir, "transport", name) }
-
-func (s *spool) text(name string) string {
-	s.Helper()
-	b, err := os.ReadFile(s.path(name))
-	assert.Must(s, err)
-	return string(b)
-}
-
-func (s *spool) spec(name string) *workspec.Spec {
-	s.Helper()
-	spec, err := workspec.Parse([]byte(s.text(name)))
-	assert.Must(s, err)
-	return spec
-}
-
-// tags is the tags of all recipients, in order.
-func (s *spool) tags(name string) string {
-	s.Helper()
-	var tags []byte
-	for _, g := range s.spec(name).Groups {
-		for _, r := range g.Recipients {
-			tags = append(tags, byte(r.Tag))
-		}
-	}
-	return string(tags)
-}
-
-// mark writes a tag field by hand.
-func (s *spool) mark(name string, recipient int, b []byte) {
-	s.Helper()
-	f, err := os.OpenFile(s.path(name), os.O_RDWR, 0)
-	assert.Must(s, err)
-	defer f.Close()
-	off := s.spec(name).Groups[0].Recipients[recipient].Offset
-	if _, err := f.WriteAt(b, workspec.TagOffset(off)); err != nil {
-		s.Fatal(err)
-	}
-}
-
-// event appends an h line by hand.
-func (s *spool) event(name string, e workspec.Event) {
-	s.Helper()
-	f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_APPEND, 0)
-	assert.Must(s, err)
-	defer f.Close()
-	if _, err := f.Write(workspec.AppendEvent(nil, &e)); err != nil {
-		s.Fatal(err)
-	}
+	s.Specify(name, Message{Header: header, Rcpts: list}, body)
 }
 
 // do performs a job and gives its lines as they go to the scheduler.

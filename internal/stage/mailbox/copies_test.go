@@ -3,7 +3,6 @@ package mailbox
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/agent"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -132,14 +132,7 @@ func TestAtk6CopyForTagsSurvivesEveryCut(t *testing.T) {
 // tagsOK is how many recipients are delivered by their tags.
 func tagsOK(t *testing.T, disk *cutfs.FS, name string) (n int) {
 	t.Helper()
-	f, err := disk.Open("transport/"+name, os.O_RDONLY, 0)
-	assert.Must(t, err)
-	defer f.Close()
-	b, err := io.ReadAll(f)
-	assert.Must(t, err)
-	spec, err := workspec.Parse(b)
-	assert.Must(t, err)
-	for _, r := range spec.Groups[0].Recipients {
+	for _, r := range Parse(t, Read(t, disk, "transport/"+name)).Groups[0].Recipients {
 		if r.Tag == workspec.TagOK {
 			n++
 		}
@@ -154,14 +147,8 @@ func TestAtk6CopyOfAnotherTagIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPost(t, template)
 			name := p.queue("s@example.org", "Subject: x\n\n", "body\n", tagged(3)...)
-			last := p.spec(name).Groups[0].Recipients[2]
 			p.agent.Do(p.Context(), taproto.Job{Name: name}, onlyLast{p.mailbox})
-			path := filepath.Join(p.dir, "transport", name)
-			f, err := os.OpenFile(path, os.O_WRONLY, 0)
-			p.must(err)
-			_, err = f.WriteAt(workspec.TagBytes(p.spec(name).Format, workspec.TagToDo), workspec.TagOffset(last.Offset))
-			p.must(err)
-			p.must(f.Close())
+			p.Mark(name, 2, workspec.TagBytes(p.Spec(name).Format, workspec.TagToDo))
 			box := filepath.Join(p.mail, "jim")
 			if strings.HasSuffix(template, "/") {
 				// Its reader has seen it.

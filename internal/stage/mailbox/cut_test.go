@@ -1,14 +1,12 @@
 package mailbox
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/agent"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -76,43 +75,15 @@ func fillDisk(t *testing.T, disk *cutfs.FS, whole bool, rcpts ...workspec.Recipi
 	if len(rcpts) == 0 {
 		rcpts = []workspec.Recipient{mailTo("jim@example.org")}
 	}
-	must := func(err error) {
-		t.Helper()
-		assert.Must(t, err)
-	}
-	must(postoffice.Init(disk))
+	assert.Must(t, postoffice.Init(disk))
 	if disk.Model() == cutfs.Journal {
-		must(disk.Mkdir("jim", 0o700))
+		assert.Must(t, disk.Mkdir("jim", 0o700))
 	}
 	if whole {
-		must(makeSubs(below{disk, "jim"}))
+		assert.Must(t, makeSubs(below{disk, "jim"}))
 	}
-	put := func(name string, b []byte) uint64 {
-		f, err := disk.Open(name, os.O_RDWR|os.O_CREATE, 0o600)
-		must(err)
-		_, err = f.Write(b)
-		must(err)
-		must(f.Sync())
-		info, err := f.Stat()
-		must(err)
-		must(f.Close())
-		return info.Ino
-	}
-	header := "Subject: x\n\n"
-	ino := put("queue/new", []byte(testEnvelope+header+cutBody))
-	name := strconv.FormatUint(ino, 10) + "-7"
-	must(disk.Rename("queue/new", "queue/"+name))
-	var b bytes.Buffer
-	w := workspec.NewWriter(&b)
-	w.Preamble(&workspec.Spec{Message: name, BodyOffset: int64(len(testEnvelope) + len(header))})
-	w.Group(workspec.Sender{Channel: "local", Host: "s", Address: "s@example.org", Privilege: "1"},
-		rcpts, []byte("Received: here\nSubject: x\n"))
-	must(w.Close())
-	put("transport/"+name, b.Bytes())
-	for _, dir := range []string{"queue", "transport", "."} {
-		must(disk.SyncDir(dir))
-	}
-	return disk, name
+	const header = "Subject: x\n\n"
+	return disk, Fill(t, disk, testEnvelope+header+cutBody, Message{Sender: "s@example.org", Header: "Received: here\nSubject: x\n", Rcpts: rcpts}, int64(len(testEnvelope+header)))
 }
 
 // attempt runs one job in a process on a test disk.
@@ -149,16 +120,8 @@ type state struct {
 
 func look(t *testing.T, disk *cutfs.FS, name string) state {
 	t.Helper()
-	read := func(name string) string {
-		f, err := disk.Open(name, os.O_RDONLY, 0)
-		assert.Must(t, err)
-		defer f.Close()
-		b, err := io.ReadAll(f)
-		assert.Must(t, err)
-		return string(b)
-	}
-	spec, err := workspec.Parse([]byte(read("transport/" + name)))
-	assert.Must(t, err)
+	read := func(name string) string { return string(Read(t, disk, name)) }
+	spec := Parse(t, []byte(read("transport/"+name)))
 	s := state{tag: spec.Groups[0].Recipients[0].Tag, history: spec.History}
 	entries, err := disk.ReadDir("jim/new")
 	if err != nil {

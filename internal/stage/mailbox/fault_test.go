@@ -88,7 +88,7 @@ func TestTroubleWithTheStoreDefersAndWhatIsWrongWithTheNameFails(t *testing.T) {
 			}
 			assert.Equal(t, tree(t, p.mail), before, "files")
 			if c.word != "deferred" {
-				d := p.spec(id).Diagnostics
+				d := p.Spec(id).Diagnostics
 				if len(d) != 1 || d[0].Notary.Status != c.status || !strings.HasPrefix(d[0].Notary.Diagnostic, "x-local; ") {
 					t.Errorf("got diagnostics %+v", d)
 				}

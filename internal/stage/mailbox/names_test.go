@@ -102,7 +102,7 @@ func TestDur3StoreLeftAsRootsGoesToItsUser(t *testing.T) {
 			return os.WriteFile(box, []byte("x"), 0o600)
 		}, false},
 		"mbox with two names": {"$MAIL/%u", func(p *post, box string) error {
-			return errors.Join(os.WriteFile(box, nil, 0o600), os.Link(box, filepath.Join(p.dir, "other")))
+			return errors.Join(os.WriteFile(box, nil, 0o600), os.Link(box, filepath.Join(p.Dir, "other")))
 		}, false},
 		"mbox of another mode": {"$MAIL/%u", func(_ *post, box string) error {
 			return errors.Join(os.WriteFile(box, nil, 0o600), os.Chmod(box, 0o640))

@@ -87,7 +87,7 @@ func TestProgramGetsTheMessageAndNothingElse(t *testing.T) {
 		}
 	}
 	assert.Equal(t, p.read(dir+"/uid"), runner()+"\n", "uid")
-	assert.Equal(t, p.spec(name).Groups[0].Recipients[0].Tag, workspec.TagOK, "tag")
+	assert.Equal(t, p.Spec(name).Groups[0].Recipients[0].Tag, workspec.TagOK, "tag")
 }
 
 // What a program's end means. Only codes that say so are permanent; trouble of this
@@ -215,7 +215,7 @@ func TestOutputIsKeptInPart(t *testing.T) {
 	if len(got) != 1 || !strings.Contains(got[0], "exited with 67: line") {
 		t.Fatalf("got %.300q", got)
 	}
-	d := p.spec(name).Diagnostics
+	d := p.Spec(name).Diagnostics
 	if len(d) != 1 || len(d[0].Text) < maxOutput/2 || len(d[0].Text) > 2*maxOutput {
 		t.Errorf("diagnostics: got %d, want one of about %d bytes", len(d), maxOutput)
 	}
@@ -290,7 +290,7 @@ func TestProgramReadsAFileThatIsWhole(t *testing.T) {
 	if want := "regular file " + strconv.Itoa(len(message)) + " 0"; !strings.Contains(got[0], want) {
 		t.Errorf("input: got %q, want %s", got, want)
 	}
-	if names := p.names(filepath.Join(p.dir, "transport")); len(names) > 1 {
+	if names := p.names(filepath.Join(p.Dir, "transport")); len(names) > 1 {
 		t.Errorf("in transport/: %q", names)
 	}
 }
@@ -319,7 +319,7 @@ func TestProgramInputThatIsNotWhole(t *testing.T) {
 
 func TestProgramWaitsForAPostofficeThatCanBeWritten(t *testing.T) {
 	p, dir := newPipePost(t), openDir(t)
-	p.mailbox.c.PostOffice = filepath.Join(p.dir, "nowhere")
+	p.mailbox.c.PostOffice = filepath.Join(p.Dir, "nowhere")
 	name := p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo("echo ran > "+dir+"/ran", runner(), ""))
 	got := p.do(name)
 	if len(got) != 1 || !regexp.MustCompile(`deferred .*4\.3\.0 the message cannot be given`).MatchString(got[0]) {
@@ -358,13 +358,9 @@ func TestProgramWaitsForItsUser(t *testing.T) {
 func TestProgramOfADeadAgentIsInDoubtAndRunAgain(t *testing.T) {
 	p, dir := newPipePost(t), openDir(t)
 	name := p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo("echo ran >> "+dir+"/ran", runner(), ""))
-	rcpt := p.spec(name).Groups[0].Recipients[0].Offset
-	line := workspec.AppendEvent(nil, &workspec.Event{Time: testTime, Recipient: rcpt, Event: workspec.EventSent,
+	rcpt := p.Spec(name).Groups[0].Recipients[0].Offset
+	p.Event(name, workspec.Event{Time: testTime, Recipient: rcpt, Event: workspec.EventSent,
 		Attrs: []workspec.Attr{{Key: "owner", Value: "999"}}})
-	f, err := os.OpenFile(filepath.Join(p.dir, "transport", name), os.O_APPEND|os.O_WRONLY, 0)
-	p.must(err)
-	_, err = f.Write(line)
-	p.must(errors.Join(err, f.Close()))
 	if got := p.do(name); len(got) != 1 || !strings.HasPrefix(got[0], "\tok3") {
 		t.Fatalf("got %q", got)
 	}

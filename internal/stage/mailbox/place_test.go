@@ -14,12 +14,7 @@ import (
 // it set it, with the history that it had written.
 func (p *post) forget(name string) {
 	p.Helper()
-	f, err := os.OpenFile(filepath.Join(p.dir, "transport", name), os.O_RDWR, 0)
-	p.must(err)
-	defer f.Close()
-	s := p.spec(name)
-	_, err = f.WriteAt(workspec.TagBytes(s.Format, workspec.TagToDo), workspec.TagOffset(s.Groups[0].Recipients[0].Offset))
-	p.must(err)
+	p.Mark(name, 0, workspec.TagBytes(p.Spec(name).Format, workspec.TagToDo))
 }
 
 // again delivers a message whose first delivery was not marked, and reports whether that
@@ -30,7 +25,7 @@ func (p *post) again(name string) (doubt bool) {
 	if got := p.do(name); len(got) != 1 || !strings.HasPrefix(got[0], "\tok3 ") {
 		p.Fatalf("got %q, want ok3; log:\n%s", got, p.log)
 	}
-	for _, e := range p.spec(name).History {
+	for _, e := range p.Spec(name).History {
 		doubt = doubt || e.Event == workspec.EventInDoubt
 	}
 	return doubt
@@ -75,7 +70,7 @@ func TestMaildirNameInNewIsThisDelivery(t *testing.T) {
 	id := p.queue("s@example.org", "Subject: x\n\n", "body\n", mailTo("jim@example.org"))
 	p.do(id)
 	// A power loss has taken the history, and the tag with it.
-	spec := filepath.Join(p.dir, "transport", id)
+	spec := filepath.Join(p.Dir, "transport", id)
 	text := p.read(spec)
 	p.must(os.WriteFile(spec, []byte(text[:strings.Index(text, "\nh ")+1]), 0o600))
 	if p.again(id) {

@@ -1,7 +1,6 @@
 package mailbox
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -9,14 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/agent"
+	. "zmailer/internal/stage/agent/agenttest"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -27,7 +25,7 @@ var testTime = time.Date(2026, 11, 21, 0, 12, 50, 123456000, time.UTC)
 // post is a postoffice and an agent with a Mailbox, all on real files.
 type post struct {
 	*testing.T
-	dir     string // the postoffice
+	*Spool
 	mail    string // where the template leads
 	agent   *agent.Agent
 	mailbox *Mailbox
@@ -38,25 +36,20 @@ type post struct {
 // its users.
 func newPost(t *testing.T, template string) *post {
 	t.Helper()
-	p := &post{T: t, dir: t.TempDir(), mail: t.TempDir(), log: &logtest.Buffer{}}
-	for _, sub := range []string{"public", "router", "queue", "transport", "deferred", "postman", "freezer", "owners"} {
-		p.must(os.Mkdir(filepath.Join(p.dir, sub), 0o755))
-	}
+	p := &post{T: t, Spool: NewSpool(t), mail: t.TempDir(), log: &logtest.Buffer{}}
 	list := filepath.Join(t.TempDir(), "users")
 	p.must(os.WriteFile(list, []byte("# local users\njim\n joe \nnobody-knows\n"), 0o644))
-	po, err := postoffice.OpenDir(p.dir, 0, false)
-	p.must(err)
-	owner, err := po.Owners.Take("test")
+	owner, err := p.PostOffice.Owners.Take("test")
 	p.must(err)
 	t.Cleanup(func() { owner.Release() })
 	log := p.log.Logger()
 	p.mailbox, err = New(Config{
-		PostOffice: p.dir,
+		PostOffice: p.Dir,
 		Template:   strings.ReplaceAll(template, "$MAIL", p.mail), LocalUsers: list, Hostname: "mta.example.org",
 		LockWait: 20 * time.Second, Log: log, Now: func() time.Time { return testTime },
 	})
 	p.must(err)
-	p.agent = &agent.Agent{PostOffice: po, Owner: owner, Name: "mailbox", Channels: Channels(), Log: log, Now: p.mailbox.c.Now, Settles: true}
+	p.agent = &agent.Agent{PostOffice: p.PostOffice, Owner: owner, Name: "mailbox", Channels: Channels(), Log: log, Now: p.mailbox.c.Now, Settles: true}
 	return p
 }
 
@@ -85,23 +78,12 @@ func fileTo(path string) workspec.Recipient {
 // header below a Received line.
 func (p *post) queue(sender, header, body string, rcpts ...workspec.Recipient) string {
 	p.Helper()
-	tmp := filepath.Join(p.dir, "queue", "new")
-	p.must(os.WriteFile(tmp, []byte(testEnvelope+header+body), 0o600))
-	info, err := os.Stat(tmp)
-	p.must(err)
-	name := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10) + "-7"
-	p.must(os.Rename(tmp, filepath.Join(p.dir, "queue", name)))
-
-	var b bytes.Buffer
-	w := workspec.NewWriter(&b)
-	w.Preamble(&workspec.Spec{Message: name, BodyOffset: int64(len(testEnvelope) + len(header))})
-	s := workspec.Sender{Channel: "local", Host: "sender", Address: sender, Privilege: "1"}
+	name := p.PutMessage(testEnvelope + header + body)
 	if sender == "<>" {
-		s = workspec.Sender{Channel: "error", Host: "-", Address: sender, Privilege: "65534"}
+		sender = "-"
 	}
-	w.Group(s, rcpts, []byte("Received: here\n"+strings.TrimSuffix(header, "\n\n")))
-	p.must(w.Close())
-	p.must(os.WriteFile(filepath.Join(p.dir, "transport", name), b.Bytes(), 0o600))
+	m := Message{Sender: sender, Header: "Received: here\n" + strings.TrimSuffix(header, "\n\n"), Rcpts: rcpts}
+	p.Specify(name, m, int64(len(testEnvelope)+len(header)))
 	return name
 }
 
@@ -128,16 +110,6 @@ func (p *post) deliver(sender, header, body string, r workspec.Recipient) {
 	if len(got) != 1 || !strings.HasPrefix(got[0], "\tok3 ") {
 		p.Fatalf("got %q, want ok3; log:\n%s", got, p.log)
 	}
-}
-
-// spec is a specification as it is now.
-func (p *post) spec(name string) *workspec.Spec {
-	p.Helper()
-	b, err := os.ReadFile(filepath.Join(p.dir, "transport", name))
-	p.must(err)
-	s, err := workspec.Parse(b)
-	p.must(err)
-	return s
 }
 
 // maildir is the content of the files in a Maildir's new/, in order of their names.

@@ -117,7 +117,7 @@ func TestOneDeliveryOnEachChannel(t *testing.T) { // M49
 		t.Errorf("/dev/null: got %v, %v", info, err)
 	}
 	// A kill between store and tag leaves the doubt recorded, one event each.
-	assert.Equal(t, len(p.spec(name).History), 4, "sent events")
+	assert.Equal(t, len(p.Spec(name).History), 4, "sent events")
 }
 
 func TestLocalSuccessReportSaysDelivered(t *testing.T) {
@@ -126,7 +126,7 @@ func TestLocalSuccessReportSaysDelivered(t *testing.T) {
 	r.Notary = "NOTIFY=SUCCESS ORCPT=rfc822;jim@example.org"
 	name := p.queue("s@example.org", "Subject: x\n\n", "body\n", r)
 	assert.Same(t, p.do(name), []string{"\tok2 delivered to a Maildir"}, "answers")
-	d := p.spec(name).Diagnostics
+	d := p.Spec(name).Diagnostics
 	if len(d) != 1 || d[0].Notary.Action != "delivered" || d[0].Notary.Status != "2.0.0" || d[0].Notary.Diagnostic != "x-local; delivered to a Maildir" {
 		t.Errorf("got diagnostics %+v, want one that says delivered", d)
 	}

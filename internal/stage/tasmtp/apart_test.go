@@ -56,7 +56,7 @@ func TestDel1RecipientThatDraws421IsTriedApart(t *testing.T) {
 					if a.Word != taproto.Deferred {
 						t.Errorf("got %+v, which stops the host", a)
 					}
-					s.Defer(t, name, &a)
+					s.Defer(name, &a)
 				}
 			}
 			want := []byte("++++++")

@@ -186,7 +186,7 @@ func (r *hopRound) attempt(name, host string) (done bool) {
 		default:
 			done = false
 			a.deferred++
-			r.Defer(r.t, name, &l.Answer)
+			r.Defer(name, &l.Answer)
 			if strings.Contains(l.Answer.Text, "in doubt") {
 				a.doubts++
 			}

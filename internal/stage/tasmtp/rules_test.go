@@ -100,7 +100,7 @@ func TestTheNextSourceServesTheRetry(t *testing.T) {
 		}
 		_, ends, _ := strings.Cut(a[0].Notary, "|")
 		peers = append(peers, strings.Split(ends, "|")[1])
-		spool.Defer(t, name, &a[0])
+		spool.Defer(name, &a[0])
 	}
 	if peers[0] == peers[1] || peers[1] == peers[2] || peers[0] != peers[2] {
 		t.Errorf("it came from %v", peers)

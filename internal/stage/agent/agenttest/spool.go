@@ -4,9 +4,12 @@ package agenttest
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,17 +29,20 @@ type Spool struct {
 	next int
 }
 
-// NewSpool makes one.
-func NewSpool(t testing.TB) *Spool {
+// NewSpool makes one, whose postoffice is on the disk that wrap returns, if there is one.
+func NewSpool(t testing.TB, wrap ...func(durable.FS) durable.FS) *Spool {
 	t.Helper()
 	s := &Spool{Dir: t.TempDir(), t: t, next: 1000}
-	disk, err := durable.NewOS(s.Dir)
+	real, err := durable.NewOS(s.Dir)
 	assert.Must(t, err)
-	t.Cleanup(func() { disk.Close() })
-	assert.Must(t, postoffice.Init(disk))
-	if s.PostOffice, err = postoffice.Open(postoffice.Config{FS: disk}); err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { real.Close() })
+	disk := durable.FS(real)
+	for _, w := range wrap {
+		disk = w(disk)
 	}
+	assert.Must(t, postoffice.Init(disk))
+	s.PostOffice, err = postoffice.Open(postoffice.Config{FS: disk})
+	assert.Must(t, err)
 	return s
 }
 
@@ -68,9 +74,67 @@ const envelope = "from <sender@here.test>\nto <to@there.test>\nenv-end\nSubject:
 // Envelope is the head of a message file up to its empty line.
 func Envelope() string { return envelope }
 
+// PutMessage writes a message file and returns its name, which has its inode number as the
+// router's have.
+func (s *Spool) PutMessage(text string) string {
+	s.t.Helper()
+	s.Write("queue/new", []byte(text))
+	info, err := os.Stat(filepath.Join(s.Dir, "queue", "new"))
+	assert.Must(s.t, err)
+	name := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10) + "-7"
+	assert.Must(s.t, os.Rename(filepath.Join(s.Dir, "queue", "new"), filepath.Join(s.Dir, "queue", name)))
+	return name
+}
+
 // Specify writes the specification of a message file.
 func (s *Spool) Specify(name string, m Message, body int64) {
 	s.t.Helper()
+	s.Write("transport/"+name, Specification(s.t, name, m, body))
+}
+
+// Fill queues a message on a test disk and makes it durable; its content begins with text.
+func Fill(t testing.TB, disk durable.FS, text string, m Message, body int64) (name string) {
+	t.Helper()
+	put := func(name string, b []byte) uint64 {
+		f, err := disk.Open(name, os.O_RDWR|os.O_CREATE, 0o600)
+		assert.Must(t, err)
+		_, err = f.Write(b)
+		assert.Must(t, err)
+		info, err := f.Stat()
+		assert.Must(t, errors.Join(err, f.Sync(), f.Close()))
+		return info.Ino
+	}
+	name = strconv.FormatUint(put("queue/new", []byte(text)), 10) + "-7"
+	assert.Must(t, disk.Rename("queue/new", "queue/"+name))
+	put("transport/"+name, Specification(t, name, m, body))
+	for _, dir := range []string{"queue", "transport", "."} {
+		assert.Must(t, disk.SyncDir(dir))
+	}
+	return name
+}
+
+// Read returns what a test disk has in a file.
+func Read(t testing.TB, disk durable.FS, name string) []byte {
+	t.Helper()
+	f, err := disk.Open(name, os.O_RDONLY, 0)
+	assert.Must(t, err)
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	assert.Must(t, err)
+	return b
+}
+
+// Parse parses a specification.
+func Parse(t testing.TB, b []byte) *workspec.Spec {
+	t.Helper()
+	spec, err := workspec.Parse(b)
+	assert.Must(t, err)
+	return spec
+}
+
+// Specification returns the specification of a message file whose body begins at an offset.
+func Specification(t testing.TB, name string, m Message, body int64) []byte {
+	t.Helper()
 	sender := workspec.Sender{Channel: "local", Host: "sender@here.test", Address: "sender@here.test", Privilege: "65534"}
 	switch m.Sender {
 	case "":
@@ -92,8 +156,8 @@ func (s *Spool) Specify(name string, m Message, body int64) {
 	w := workspec.NewWriter(&b)
 	w.Preamble(&workspec.Spec{Message: name, BodyOffset: body})
 	w.Group(sender, m.Rcpts, []byte(m.Header))
-	assert.Must(s.t, w.Close())
-	s.Write("transport/"+name, b.Bytes())
+	assert.Must(t, w.Close())
+	return b.Bytes()
 }
 
 // name is one that no file has. Agents look at its number only.
@@ -113,24 +177,47 @@ func (s *Spool) Write(path string, b []byte) {
 	assert.Must(s.t, os.WriteFile(path, b, 0o644))
 }
 
-// Defer appends the event that the scheduler writes after a deferral.
-func (s *Spool) Defer(t testing.TB, name string, a *taproto.Answer) {
-	t.Helper()
-	f, err := os.OpenFile(filepath.Join(s.Dir, "transport", name), os.O_WRONLY|os.O_APPEND, 0)
-	assert.Must(t, err)
+// Event appends a line to a specification's history.
+func (s *Spool) Event(name string, e workspec.Event) {
+	s.t.Helper()
+	f, err := os.OpenFile(s.Path(name), os.O_WRONLY|os.O_APPEND, 0)
+	assert.Must(s.t, err)
 	defer f.Close()
-	_, err = f.Write(workspec.AppendEvent(nil, &workspec.Event{Time: time.Now(), Recipient: a.Offset, Event: workspec.EventDeferred, Text: a.Text}))
-	assert.Must(t, err)
+	_, err = f.Write(workspec.AppendEvent(nil, &e))
+	assert.Must(s.t, err)
 }
 
-// Spec reads a specification.
+// Defer appends the event that the scheduler writes after a deferral.
+func (s *Spool) Defer(name string, a *taproto.Answer) {
+	s.t.Helper()
+	s.Event(name, workspec.Event{Time: time.Now(), Recipient: a.Offset, Event: workspec.EventDeferred, Text: a.Text})
+}
+
+// Mark writes a recipient's tag field.
+func (s *Spool) Mark(name string, recipient int, tag []byte) {
+	s.t.Helper()
+	f, err := os.OpenFile(s.Path(name), os.O_RDWR, 0)
+	assert.Must(s.t, err)
+	defer f.Close()
+	_, err = f.WriteAt(tag, workspec.TagOffset(s.Spec(name).Groups[0].Recipients[recipient].Offset))
+	assert.Must(s.t, err)
+}
+
+// Path is the path of a specification.
+func (s *Spool) Path(name string) string { return filepath.Join(s.Dir, "transport", name) }
+
+// Text reads a specification.
+func (s *Spool) Text(name string) string {
+	s.t.Helper()
+	b, err := os.ReadFile(s.Path(name))
+	assert.Must(s.t, err)
+	return string(b)
+}
+
+// Spec is Text, parsed.
 func (s *Spool) Spec(name string) *workspec.Spec {
 	s.t.Helper()
-	b, err := os.ReadFile(filepath.Join(s.Dir, "transport", name))
-	assert.Must(s.t, err)
-	spec, err := workspec.Parse(b)
-	assert.Must(s.t, err)
-	return spec
+	return Parse(s.t, []byte(s.Text(name)))
 }
 
 // Tags is the tags of all recipients, in order.

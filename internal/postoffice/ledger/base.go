@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -115,44 +116,43 @@ func (r *Record) append(out []byte, id postoffice.SpoolID) []byte {
 	return l.Append(out)
 }
 
-// readBase reads base; without one the book is empty.
-func readBase(f durable.FS) (*Book, error) {
-	b := newBook()
-	raw, err := readFile(f, baseName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return b, nil
+// readBase reads base; without one the book stays empty.
+func (b *Book) readBase(f durable.FS) error {
+	if err := readFile(f, baseName, b.parseBase); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	if err != nil {
-		return nil, err
-	}
-	if !b.parseBase(raw) {
-		return nil, ErrBase
-	}
-	return b, nil
+	return nil
 }
 
-func (b *Book) parseBase(raw []byte) bool {
-	lines := bytes.Split(bytes.TrimSuffix(raw, []byte("\n")), []byte("\n"))
-	n := len(lines) - 1
-	if n < baseTop || string(lines[n]) != baseEnd+strconv.Itoa(n) {
-		return false
-	}
-	var top Book // of the lines, processes and messages are applied to b
-	for i := range baseTop {
-		if !top.topLine(i, string(lines[i])) {
-			return false
+// parseBase reads base, which has to be whole.
+func (b *Book) parseBase(in io.Reader) error {
+	var top Book // of the first lines; those of processes and messages are applied to b
+	whole, next, ended := true, 0, false
+	err := eachLine(in, func(n int, line []byte) {
+		// An empty line was passed over, and is none of fold's.
+		whole = whole && n == next && !ended
+		next = n + 1
+		end, isEnd := bytes.CutPrefix(line, []byte(baseEnd))
+		switch {
+		case n < baseTop:
+			whole = whole && top.topLine(n, string(line))
+		case isEnd:
+			ended = string(end) == strconv.Itoa(n)
+		default:
+			l, ok := ParseLine(line)
+			if whole = whole && ok; whole {
+				b.apply(&l)
+			}
 		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case !whole || !ended:
+		return ErrBase
 	}
-	b.Sum = top.Sum
-	for _, line := range lines[baseTop:n] {
-		l, ok := ParseLine(line)
-		if !ok {
-			return false
-		}
-		b.apply(&l)
-	}
-	b.Since, b.Through, b.begun = top.Since, top.Through, true
-	return true
+	b.Sum, b.Since, b.Through, b.begun = top.Sum, top.Since, top.Through, true
+	return nil
 }
 
 // topLine reads line n of those before the processes and messages.
@@ -175,60 +175,95 @@ func (b *Book) topLine(n int, line string) bool {
 	return err == nil
 }
 
-// readFile reads a whole file.
-func readFile(f durable.FS, name string) (b []byte, err error) {
+// readFile has the content of a file read.
+func readFile(f durable.FS, name string, read func(io.Reader) error) (err error) {
 	h, err := f.Open(name, os.O_RDONLY, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	return readOpen(h)
+	return readOpen(h, read)
 }
 
-// readOpen reads an open file from its beginning to where it ends now.
-func readOpen(h durable.File) ([]byte, error) {
+// readOpen has an open file read from its beginning to where it ends now.
+func readOpen(h durable.File, read func(io.Reader) error) error {
 	info, err := h.Stat()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b := make([]byte, info.Size)
-	n, err := h.ReadAt(b, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return b[:n], nil
+	return read(io.NewSectionReader(h, 0, info.Size))
 }
 
-// applyAll applies the lines of a journal. A last one without its newline is being
+// longest is how much of a line is read, from its end. None of ours is so long, but one
+// may follow what a power loss has left of another. Bytes.
+const longest = 4 << 10
+
+// eachLine calls fn with each line and its number, from 0; of a very long one with its end.
+// Empty lines are passed over, and so is a last one without its newline, which is being
 // written, or its writer has died.
-func (b *Book) applyAll(raw []byte) {
-	for len(raw) > 0 {
-		line, rest, whole := bytes.Cut(raw, []byte{'\n'})
-		raw = rest
-		if !whole || len(line) == 0 {
-			continue
+func eachLine(r io.Reader, fn func(n int, line []byte)) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	var long []byte
+	for n := 0; ; n++ {
+		line, err := in.ReadSlice('\n')
+		for errors.Is(err, bufio.ErrBufferFull) {
+			// The next read overwrites what line shows.
+			long = append(long[:0], line[len(line)-longest:]...)
+			line, err = in.ReadSlice('\n')
+			long = append(long, line...)
+			line = long
 		}
-		l, ok := ParseLine(line)
-		if !ok {
-			b.Bad++
-			continue
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read ledger: %w", err)
+		case len(line) > 1:
+			fn(n, line[:len(line)-1])
 		}
-		b.apply(&l)
 	}
+}
+
+// applyLines applies the lines of a journal.
+func (b *Book) applyLines(in io.Reader) error {
+	return eachLine(in, func(_ int, line []byte) {
+		if b.brief && !aboutProcess(line) {
+			return
+		}
+		if l, ok := ParseLine(line); ok {
+			b.apply(&l)
+		} else {
+			b.Bad++
+		}
+	})
+}
+
+// aboutProcess reports whether a line may be one about a process.
+func aboutProcess(line []byte) bool {
+	for _, v := range []Verb{Open, Close, Boot} {
+		if bytes.Contains(line, []byte(" "+v.String()+" ")) {
+			return true
+		}
+	}
+	return false
 }
 
 // Read reads the ledger: base, the journals that are not in it yet, and the journal.
 // Beside a process that folds, it reads again until nothing was renamed meanwhile.
-func Read(po *postoffice.PostOffice) (*Book, error) { return readStill(po, readOnce) }
+func Read(po *postoffice.PostOffice) (*Book, error) { return read(po, false) }
 
-func readStill(po *postoffice.PostOffice, once func(durable.FS, files) (*Book, error)) (*Book, error) {
+// read is Read; brief: what the lines say of messages is not kept. Every start asks which
+// processes have the ledger open, in constant memory, however much mail is queued.
+func read(po *postoffice.PostOffice, brief bool) (*Book, error) {
 	const tries = 20
 	for range tries {
 		before, err := survey(po.FS())
 		if err != nil {
 			return nil, fmt.Errorf("read ledger: %w", err)
 		}
-		b, err := once(po.FS(), before)
+		b := newBook()
+		b.brief = brief
+		err = b.readFiles(po.FS(), before)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("read ledger: %w", err)
 		}
@@ -244,30 +279,16 @@ func readStill(po *postoffice.PostOffice, once func(durable.FS, files) (*Book, e
 	return nil, fmt.Errorf("read ledger: it was rewritten %d times meanwhile", tries)
 }
 
-func readOnce(f durable.FS, have files) (*Book, error) {
-	b, err := readBase(f)
-	if err != nil {
-		return nil, err
+func (b *Book) readFiles(f durable.FS, have files) error {
+	if err := b.readBase(f); err != nil {
+		return err
 	}
-	for _, n := range have.numbers {
-		if n <= b.Through {
-			continue
+	for _, name := range have.journals(b.Through) {
+		if err := readFile(f, name, b.applyLines); err != nil {
+			return err
 		}
-		raw, err := readFile(f, numbered(n))
-		if err != nil {
-			return nil, err
-		}
-		b.applyAll(raw)
 	}
-	if have.journal == 0 {
-		return b, nil
-	}
-	raw, err := readFile(f, journalName)
-	if err != nil {
-		return nil, err
-	}
-	b.applyAll(raw)
-	return b, nil
+	return nil
 }
 
 func numbered(n int) string { return journalName + "." + strconv.Itoa(n) }
@@ -281,6 +302,19 @@ type files struct {
 
 func (a files) same(b files) bool {
 	return a.journal == b.journal && a.base == b.base && a.baseTime == b.baseTime && slices.Equal(a.numbers, b.numbers)
+}
+
+// journals returns the names of the journals with higher numbers than that, in order.
+func (a files) journals(through int) (names []string) {
+	for _, n := range a.numbers {
+		if n > through {
+			names = append(names, numbered(n))
+		}
+	}
+	if a.journal != 0 {
+		names = append(names, journalName)
+	}
+	return names
 }
 
 // survey lists the ledger's files. A postoffice without the directory has none.

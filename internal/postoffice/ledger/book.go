@@ -98,6 +98,7 @@ type Book struct {
 	Through int   // number of the last journal whose lines are in base
 	Bad     int   // lines that could not be read
 
+	brief   bool                            // what lines say of messages is not kept
 	begun   bool                            // a scheduler has settled it once
 	writers map[writer][]string             // processes that did not close, with their boots: a pid may come again
 	late    []Line                          // to be settled when all lines are read
@@ -152,6 +153,11 @@ func (b *Book) apply(l *Line) {
 			}
 		}
 		return
+	}
+	if b.brief {
+		return
+	}
+	switch l.Verb {
 	case Half:
 		b.endHalf(l)
 		return

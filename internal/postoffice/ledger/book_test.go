@@ -1,17 +1,22 @@
 package ledger
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 )
 
-// read makes a book of lines, each behind the same time.
-func read(lines ...string) *Book {
+// book makes a book of lines, each with the same time.
+func book(lines ...string) *Book {
 	b := newBook()
-	b.applyAll([]byte("1795220010123 " + strings.Join(lines, "\n1795220010123 ") + "\n"))
+	// A text is read without an error.
+	_ = b.applyLines(strings.NewReader("1795220010123 " + strings.Join(lines, "\n1795220010123 ") + "\n"))
 	b.resolve()
 	return b
 }
+
+// parse reads a text as base and reports whether it is whole.
+func (b *Book) parse(raw []byte) bool { return b.parseBase(bytes.NewReader(raw)) == nil }
 
 // total is a book's sums with all of its records.
 func (b *Book) total() Sums {
@@ -80,7 +85,7 @@ func TestLinesOfOneMessageAreCountedOnce(t *testing.T) {
 		"lost in a power loss":              {[]string{"routed S1A1 2", "unknown S1A1 2 power"}, 2, 0, Outcomes{Unknown: 2}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := read(tt.lines...)
+			b := book(tt.lines...)
 			s := b.total()
 			if b.Bad > 0 || s.Accepted != tt.accepted || s.Added != tt.added || s.Outcomes != tt.end || b.open() != tt.open {
 				t.Errorf("got %+v, open %d, %d bad", s, b.open(), b.Bad)
@@ -90,7 +95,7 @@ func TestLinesOfOneMessageAreCountedOnce(t *testing.T) {
 			}
 			// What base holds of it is the same.
 			again := newBook()
-			if !again.parseBase(b.appendBase(nil)) {
+			if !again.parse(b.appendBase(nil)) {
 				t.Fatalf("base cannot be read:\n%s", b.appendBase(nil))
 			}
 			again.resolve()
@@ -115,12 +120,12 @@ func TestPowerLossIsKnownByWhoDidNotClose(t *testing.T) {
 		"settled, and lost another time":  {[]string{"open router 1 long-ago", "boot before", "open router 1 before"}, true},
 		"killed and started in this boot": {[]string{"open router 1 now", "open router 2 now"}, false},
 	} {
-		b := read(tt.lines...)
+		b := book(tt.lines...)
 		if got := b.powerLost("now"); got != tt.want {
 			t.Errorf("%s: got %v", name, got)
 		}
 		again := newBook()
-		if !again.parseBase(b.appendBase(nil)) || again.powerLost("now") != tt.want {
+		if !again.parse(b.appendBase(nil)) || again.powerLost("now") != tt.want {
 			t.Errorf("%s: base does not keep it", name)
 		}
 	}
@@ -128,9 +133,9 @@ func TestPowerLossIsKnownByWhoDidNotClose(t *testing.T) {
 
 // K4: base that somebody cut or edited is refused, not half believed.
 func TestDamagedBaseIsRefused(t *testing.T) {
-	raw := string(read("open router 1 boot", "in S1A1 1", "routed S2A1 1", "done S3A1 delivered=1").appendBase(nil))
+	raw := string(book("open router 1 boot", "in S1A1 1", "routed S2A1 1", "done S3A1 delivered=1").appendBase(nil))
 	for n := range raw {
-		if b := newBook(); n < len(raw)-1 && b.parseBase([]byte(raw[:n])) {
+		if b := newBook(); n < len(raw)-1 && b.parse([]byte(raw[:n])) {
 			t.Fatalf("cut after %d bytes it is taken:\n%s", n, raw[:n])
 		}
 	}
@@ -138,22 +143,22 @@ func TestDamagedBaseIsRefused(t *testing.T) {
 		"accepted=0": "accepted=", "through 0": "through x", "since ": "sins ", "in S1A1 1": "in S1A1 one", "end 9": "end 8", "messages": "mails",
 	} {
 		text := strings.Replace(raw, old, edited, 1)
-		if b := newBook(); text == raw || b.parseBase([]byte(text)) {
+		if b := newBook(); text == raw || b.parse([]byte(text)) {
 			t.Errorf("%s: taken:\n%s", edited, text)
 		}
 	}
 }
 
 func FuzzParseBase(f *testing.F) {
-	f.Add(read("open router 1 boot", "in S1A1 1", "gone S2A1 1 removed", "done S3A1 delivered=1").appendBase(nil))
+	f.Add(book("open router 1 boot", "in S1A1 1", "gone S2A1 1 removed", "done S3A1 delivered=1").appendBase(nil))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		b := newBook()
-		if !b.parseBase(raw) {
+		if !b.parse(raw) {
 			return
 		}
 		b.resolve()
 		again := newBook()
-		if !again.parseBase(b.appendBase(nil)) {
+		if !again.parse(b.appendBase(nil)) {
 			t.Errorf("what was read cannot be read again:\n%s", b.appendBase(nil))
 		}
 		again.resolve()

@@ -3,11 +3,8 @@ package ledger
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"strconv"
-	"strings"
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
@@ -40,26 +37,11 @@ func rotate(f durable.FS) error {
 }
 
 // through is the number of the last journal that base holds.
-func through(f durable.FS) (n int, err error) {
-	h, err := f.Open(baseName, os.O_RDONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, h.Close()) }()
-	var head [128]byte // the first three lines
-	got, err := h.ReadAt(head[:], 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, err
-	}
-	_, rest, ok := strings.Cut(string(head[:got]), "\n"+baseThrough)
-	digits, _, whole := strings.Cut(rest, "\n")
-	if n, err := strconv.Atoi(digits); err == nil && ok && whole {
-		return n, nil
-	}
-	return 0, ErrBase
+func through(f durable.FS) (int, error) {
+	b := newBook()
+	b.brief = true
+	err := b.readBase(f)
+	return b.Through, err
 }
 
 // fold brings the lines of journals that no one writes any more into base: what is done
@@ -71,8 +53,8 @@ func fold(po *postoffice.PostOffice) (int, error) {
 	if err != nil || len(have.numbers) == 0 {
 		return 0, err
 	}
-	b, err := readBase(f)
-	if err != nil {
+	b := newBook()
+	if err := b.readBase(f); err != nil {
 		return 0, err
 	}
 	// In order: a line must not come before those that were written before it.
@@ -85,7 +67,7 @@ func fold(po *postoffice.PostOffice) (int, error) {
 	}()
 	var done []int
 	for _, n := range have.numbers {
-		h, raw, err := alone(f, numbered(n))
+		h, err := alone(f, numbered(n))
 		if err != nil {
 			return 0, err
 		}
@@ -94,7 +76,9 @@ func fold(po *postoffice.PostOffice) (int, error) {
 		}
 		held = append(held, h)
 		if n > b.Through {
-			b.applyAll(raw)
+			if err := readOpen(h, b.applyLines); err != nil {
+				return 0, err
+			}
 		}
 		done = append(done, n)
 	}
@@ -120,19 +104,17 @@ func fold(po *postoffice.PostOffice) (int, error) {
 	return len(done), nil
 }
 
-// alone opens a journal and reads it if no writer has it; nil if one has.
-func alone(f durable.FS, name string) (h durable.File, raw []byte, err error) {
-	h, err = f.Open(name, os.O_RDONLY, 0)
+// alone opens a journal if no process writes to it; nil: one does.
+func alone(f durable.FS, name string) (durable.File, error) {
+	h, err := f.Open(name, os.O_RDONLY, 0)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	free, err := h.TryLock()
 	if err == nil && free {
-		if raw, err = readOpen(h); err == nil {
-			return h, raw, nil
-		}
+		return h, nil
 	}
-	return nil, nil, errors.Join(err, h.Close())
+	return nil, errors.Join(err, h.Close())
 }
 
 // forget counts the records that are done with and drops them. One whose files are

@@ -79,13 +79,8 @@ func (t *Tail) find() (map[uint64]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(have.numbers)+1)
-	for _, n := range have.numbers {
-		names = append(names, numbered(n))
-	}
-	names = append(names, journalName)
 	present := map[uint64]bool{}
-	for _, name := range names {
+	for _, name := range have.journals(0) {
 		h, err := f.Open(name, os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
 )
@@ -14,13 +13,7 @@ import (
 // A21: who follows the journal sees each line once, also when it is closed, numbered and
 // folded meanwhile.
 func TestTailSeesEachLineOnceWhileJournalsAreClosed(t *testing.T) {
-	dir := t.TempDir()
-	f, err := durable.NewOS(dir)
-	assert.Must(t, err)
-	t.Cleanup(func() { _ = f.Close() })
-	assert.Must(t, postoffice.Init(f))
-	po, err := postoffice.Open(postoffice.Config{FS: f})
-	assert.Must(t, err)
+	po, dir := realOffice(t)
 	id := func(i int) postoffice.SpoolID {
 		return postoffice.SpoolID{Ino: uint64(i), MTime: 1_790_000_000_000_000_000}
 	}
@@ -53,7 +46,7 @@ func TestTailSeesEachLineOnceWhileJournalsAreClosed(t *testing.T) {
 				read()
 			}
 		}
-		assert.Must(t, rotate(f))
+		assert.Must(t, rotate(po.FS()))
 		if round%2 == 0 {
 			read()
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -48,7 +49,11 @@ func testConfig(role string) Config {
 // text is a file of the ledger, with P for the pid.
 func text(t testing.TB, po *postoffice.PostOffice, name string) string {
 	t.Helper()
-	b, err := readFile(po.FS(), postoffice.Ledger+"/"+name)
+	var b []byte
+	err := readFile(po.FS(), postoffice.Ledger+"/"+name, func(in io.Reader) (err error) {
+		b, err = io.ReadAll(in)
+		return err
+	})
 	if errors.Is(err, os.ErrNotExist) {
 		return "-"
 	}
@@ -240,7 +245,7 @@ func BenchmarkReadStart(b *testing.B) {
 	po := benchLedger(b, false)
 	b.ReportAllocs()
 	for b.Loop() {
-		_, err := readStart(po)
+		_, err := read(po, true)
 		assert.Must(b, err)
 	}
 }
@@ -297,13 +302,7 @@ func TestEndsOfSeveralMessagesAreOneWrite(t *testing.T) {
 func TestSec5JournalIsClosedToOthers(t *testing.T) {
 	for what, left := range map[string]bool{"new": false, "left open": true} {
 		t.Run(what, func(t *testing.T) {
-			dir := t.TempDir()
-			f, err := durable.NewOS(dir)
-			assert.Must(t, err)
-			defer f.Close()
-			assert.Must(t, postoffice.Init(f))
-			po, err := postoffice.Open(postoffice.Config{FS: f})
-			assert.Must(t, err)
+			po, dir := realOffice(t)
 			file := filepath.Join(dir, journalName)
 			if left {
 				assert.Must(t, os.WriteFile(file, nil, 0o644))

@@ -29,33 +29,10 @@ const (
 
 // String is the verb as a line has it.
 func (v Verb) String() string {
-	switch v {
-	case In:
-		return "in"
-	case Routed:
-		return "routed"
-	case Found:
-		return "found"
-	case Moved:
-		return "moved"
-	case Done:
-		return "done"
-	case Gone:
-		return "gone"
-	case Unknown:
-		return "unknown"
-	case Half:
-		return "half"
-	case Told:
-		return "told"
-	case Open:
-		return "open"
-	case Close:
-		return "close"
-	case Boot:
-		return "boot"
-	}
-	return "none"
+	return [...]string{
+		None: "none", In: "in", Routed: "routed", Found: "found", Moved: "moved", Done: "done", Gone: "gone",
+		Unknown: "unknown", Half: "half", Told: "told", Open: "open", Close: "close", Boot: "boot",
+	}[v]
 }
 
 // Line is one line of the ledger.

@@ -44,7 +44,7 @@ func (j *Journal) Settle(ctx context.Context, patience Patience) (Settled, error
 	if j == nil {
 		return done, nil
 	}
-	b, err := readStart(j.po)
+	b, err := read(j.po, true)
 	if err != nil {
 		return done, err
 	}

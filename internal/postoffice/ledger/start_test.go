@@ -21,7 +21,7 @@ func TestStartReadsWhatTheWholeLedgerSays(t *testing.T) {
 		t.Helper()
 		all, err := Read(po)
 		assert.Must(t, err)
-		brief, err := readStart(po)
+		brief, err := read(po, true)
 		assert.Must(t, err)
 		if diff := cmp.Diff(all.writers, brief.writers, cmp.AllowUnexported(writer{})); diff != "" || all.begun != brief.begun || all.Through != brief.Through {
 			t.Errorf("%s: begun %v and %v, through %d and %d, all - brief +:\n%s", when, all.begun, brief.begun, all.Through, brief.Through, diff)
@@ -78,7 +78,7 @@ func TestStartReadsWhatTheWholeLedgerSays(t *testing.T) {
 	}
 	for name, bad := range spoiled {
 		assert.Must(t, os.WriteFile(base, []byte(bad), 0o600))
-		_, err := readStart(po)
+		_, err := read(po, true)
 		if _, whole := Read(po); !errors.Is(err, ErrBase) || !errors.Is(whole, ErrBase) {
 			t.Errorf("a base %s: %v at a start, %v to a reader", name, err, whole)
 		}
@@ -104,7 +104,7 @@ func TestTornLineIsNotCountedAndTheNextOneIsRead(t *testing.T) {
 		second.Routed(id(2, 1), 1, false)
 		all, err := Read(po)
 		assert.Must(t, err)
-		brief, err := readStart(po)
+		brief, err := read(po, true)
 		assert.Must(t, err)
 		if len(all.Records) != 2 || all.Records[id(2, 1)] == nil || all.Bad != 0 {
 			t.Errorf("%s: %d messages, %d bad lines", name, len(all.Records), all.Bad)

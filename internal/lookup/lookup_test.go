@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/wire/socketmap"
 )
@@ -34,13 +35,9 @@ func newRunning(t *testing.T) *running {
 	}
 	dir := t.TempDir()
 	db, err := sql.Open("sqlite", filepath.Join(dir, "users.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	_, err = db.Exec("CREATE TABLE users (name TEXT, value TEXT); INSERT INTO users VALUES ('bond', 'jane')")
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(err, db.Close()))
 	r := &running{t: t, conf: filepath.Join(dir, "users.sqlite"), ended: make(chan error, 1)}
 	r.write("database = users.db\nquery = SELECT value FROM users WHERE name = :key\n")
 	requests, to := io.Pipe()
@@ -57,17 +54,13 @@ func newRunning(t *testing.T) *running {
 // write replaces the settings, as an editor does.
 func (r *running) write(text string) {
 	r.t.Helper()
-	if err := errors.Join(os.WriteFile(r.conf+"~", []byte(text), 0o600), os.Rename(r.conf+"~", r.conf)); err != nil {
-		r.t.Fatal(err)
-	}
+	assert.Must(r.t, errors.Join(os.WriteFile(r.conf+"~", []byte(text), 0o600), os.Rename(r.conf+"~", r.conf)))
 }
 
 func (r *running) ask(key string) string {
 	r.t.Helper()
 	reply, err := socketmap.Ask(r.in, r.out, "aliases", key)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	assert.Must(r.t, err)
 	return string(reply.Status) + " " + reply.Text
 }
 
@@ -76,9 +69,7 @@ func TestAnswersUntilItsInputEnds(t *testing.T) {
 	if got := r.ask("bond") + "|" + r.ask("q"); got != "OK jane|NOTFOUND " {
 		t.Errorf("got %q", got)
 	}
-	if err := r.out.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, r.out.Close())
 	if err := <-r.ended; err != nil {
 		t.Errorf("got %v, want no error", err)
 	}
@@ -113,9 +104,7 @@ func TestChangedSettingsHoldFromTheNextQuestion(t *testing.T) {
 func TestSourceThatCannotBeServedIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad")
-	if err := os.WriteFile(bad, []byte("url = ldap://x\nbase = dc=x\nfilter = (mail=%s\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(bad, []byte("url = ldap://x\nbase = dc=x\nfilter = (mail=%s\n"), 0o600))
 	for source, want := range map[string]string{
 		"nis:x":                 "want sqlite:FILE or ldap:FILE",
 		"sqlite:" + dir + "/no": "no: cannot be read",

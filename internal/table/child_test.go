@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 )
 
@@ -20,9 +22,7 @@ func program(t *testing.T, script string) (source, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	path := filepath.Join(dir, "prog")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\necho $$ >>"+dir+"/pids\n"+script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("#!/bin/sh\necho $$ >>"+dir+"/pids\n"+script), 0o755))
 	return "exec:" + path, dir
 }
 
@@ -33,15 +33,11 @@ const ask = "read_request() { dd bs=1 count=16 2>/dev/null | grep -q . || exit 0
 func pids(t *testing.T, dir string) []int {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "pids"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	var list []int
 	for _, f := range strings.Fields(string(b)) {
 		n, err := strconv.Atoi(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		list = append(list, n)
 	}
 	return list
@@ -108,9 +104,7 @@ func TestProgramThatDoesNotAnswerIsNeverANo(t *testing.T) {
 					t.Errorf("got %v, want %q", err, tt.want)
 				}
 			}
-			if err := k.Close(); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, k.Close())
 			for _, pid := range pids(t, dir) {
 				awaitGone(t, pid)
 			}
@@ -141,9 +135,7 @@ func TestKilledChildIsStartedAgain(t *testing.T) {
 		if len(all) != round+1 {
 			t.Fatalf("round %d: %d children, want %d", round, len(all), round+1)
 		}
-		if err := syscall.Kill(all[round], syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, syscall.Kill(all[round], syscall.SIGKILL))
 		awaitGone(t, all[round])
 	}
 }
@@ -151,15 +143,11 @@ func TestKilledChildIsStartedAgain(t *testing.T) {
 func TestChildEndsWithItsInput(t *testing.T) {
 	source, dir := program(t, ask+"while :; do read_request; printf '9:NOTFOUND ,'; done\n")
 	k, err := Open(source, Options{Name: "aliases", Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if got := says(k, "bond"); got != "none" {
 		t.Fatalf("got %q", got)
 	}
-	if err := k.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, k.Close())
 	awaitGone(t, pids(t, dir)[0])
 	if got := says(k, "bond"); got != "error" {
 		t.Errorf("closed: got %q, want an error", got)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/table/text"
 )
@@ -31,9 +32,7 @@ func manyAliases(n int) string {
 func compiled(t testing.TB, dir string, kind text.Kind, content string) string {
 	t.Helper()
 	in, out := filepath.Join(dir, string(kind)), filepath.Join(dir, string(kind)+".db")
-	if err := os.WriteFile(in, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(in, []byte(content), 0o644))
 	if _, err := Compile(kind, in, out, silent); err != nil {
 		t.Fatal(err)
 	}
@@ -44,13 +43,9 @@ func compiled(t testing.TB, dir string, kind text.Kind, content string) string {
 func openAs(t testing.TB, source string, o Options) Table {
 	t.Helper()
 	k, err := Open(source, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() {
-		if err := k.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, k.Close())
 	})
 	return k
 }
@@ -109,9 +104,7 @@ func TestDBThatCannotBeUsedIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	routes := compiled(t, dir, text.Routes, ". smtp!\n")
 	empty, noDB := filepath.Join(dir, "empty"), filepath.Join(dir, "text.db")
-	if err := errors.Join(os.WriteFile(empty, nil, 0o644), os.WriteFile(noDB, bytes.Repeat([]byte("a: b\n"), 10_000), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.WriteFile(empty, nil, 0o644), os.WriteFile(noDB, bytes.Repeat([]byte("a: b\n"), 10_000), 0o644)))
 	for name, tt := range map[string]struct{ path, want string }{
 		"missing":       {filepath.Join(dir, "none.db"), "zmctl newdb makes it"},
 		"empty":         {empty, "empty"},
@@ -156,16 +149,12 @@ func TestCompiledTableActsAsWhoWroteItsText(t *testing.T) {
 			if tt.owner != 0 {
 				err = errors.Join(err, os.Chown(in, tt.owner, -1))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			if _, err := Compile(text.Aliases, in, out, silent); err != nil {
 				t.Fatal(err)
 			}
 			if tt.db != 0 {
-				if err := os.Chmod(out, tt.db); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.Chmod(out, tt.db))
 			}
 			k := openAs(t, "db:"+out, Options{Name: "aliases"})
 			if v, _, err := k.Lookup(t.Context(), "bond"); v.UID != tt.want || err != nil {
@@ -193,9 +182,7 @@ func TestDamagedTableNeverSaysThatAKeyIsNotThere(t *testing.T) {
 	dir := t.TempDir()
 	path := compiled(t, dir, text.Aliases, manyAliases(n))
 	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	failed := 0
 	check := func(what string, k Table) {
 		t.Helper()
@@ -215,16 +202,10 @@ func TestDamagedTableNeverSaysThatAKeyIsNotThere(t *testing.T) {
 	}
 	for at := 0; at < len(whole); at += step {
 		// Cut under the reader, which has the file mapped, then opened so.
-		if err := os.WriteFile(path, whole, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(path, whole, 0o644))
 		k, err := Open("db:"+path, Options{Name: "aliases"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(path, int64(at)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
+		assert.Must(t, os.Truncate(path, int64(at)))
 		check(fmt.Sprintf("cut to %d", at), k)
 		k.Close()
 		if k, err := Open("db:"+path, Options{Name: "aliases"}); err == nil {
@@ -237,9 +218,7 @@ func TestDamagedTableNeverSaysThatAKeyIsNotThere(t *testing.T) {
 			for i := at; i < min(at+page, len(b)); i++ {
 				b[i] = []byte{0, 0xff, b[i] ^ byte(1<<(i%8))}[fill]
 			}
-			if err := os.WriteFile(path, b, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.WriteFile(path, b, 0o644))
 			if k, err := Open("db:"+path, Options{Name: "aliases"}); err == nil {
 				check(fmt.Sprintf("nonsense %d at %d", fill, at), k)
 				k.Close()
@@ -255,9 +234,7 @@ func TestDamagedTableNeverSaysThatAKeyIsNotThere(t *testing.T) {
 func TestFlippedBitIsAnError(t *testing.T) {
 	path := compiled(t, t.TempDir(), text.Aliases, "anna: a@x.example\nbond: b@x.example\ncarl: c@x.example\n")
 	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for name, part := range map[string]string{"in the value": "b@x.example", "in the key": "kbond"} {
 		b := bytes.Clone(whole)
 		for i := 0; ; i++ { // copies of the page from earlier transactions included
@@ -268,9 +245,7 @@ func TestFlippedBitIsAnError(t *testing.T) {
 			i += at
 			b[i+1] ^= 1
 		}
-		if err := os.WriteFile(path, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(path, b, 0o644))
 		k := openAs(t, "db:"+path, Options{Name: "aliases"})
 		if got := says(k, "bond"); got != "error" {
 			t.Errorf("%s: got %q, want an error", name, got)
@@ -299,9 +274,7 @@ func TestTableThatIsAwayServesAMinuteAndThenFails(t *testing.T) {
 	k := openAs(t, "db:"+path, Options{
 		Name: "aliases", Now: func() time.Time { return clock }, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	if err := os.Rename(path, path+"~"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(path, path+"~"))
 	for range 3 {
 		if got := says(k, "a") + says(k, "x"); got != "bnone" {
 			t.Errorf("just gone: got %q, want what it said before", got)
@@ -314,16 +287,12 @@ func TestTableThatIsAwayServesAMinuteAndThenFails(t *testing.T) {
 	if got := says(k, "a") + says(k, "x"); got != "errorerror" {
 		t.Errorf("gone for a minute: got %q, want errors", got)
 	}
-	if err := os.Rename(path+"~", path); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(path+"~", path))
 	if got := says(k, "a") + says(k, "x"); got != "bnone" {
 		t.Errorf("back: got %q", got)
 	}
 	// Another's file in its place.
-	if err := errors.Join(os.WriteFile(path+"~", []byte("no table"), 0o644), os.Rename(path+"~", path)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.WriteFile(path+"~", []byte("no table"), 0o644), os.Rename(path+"~", path)))
 	if got := says(k, "a"); got != "b" {
 		t.Errorf("just replaced by nonsense: got %q, want what it said before", got)
 	}
@@ -407,13 +376,9 @@ func TestTableOverwrittenInPlaceIsNeverWrong(t *testing.T) {
 	k := openAs(t, "db:"+path, Options{Name: "aliases"})
 	other := compiled(t, t.TempDir(), text.Aliases, manyAliases(6000))
 	b, err := os.ReadFile(other)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	for at := 0; at < len(b); at += 3000 {
 		if _, err := f.Write(b[at:min(at+3000, len(b))]); err != nil {

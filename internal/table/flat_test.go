@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/table/text"
 )
 
@@ -25,18 +26,14 @@ func largeTable(t testing.TB, n int) string {
 func depth(t testing.TB, path string) int {
 	t.Helper()
 	db, err := bbolt.Open(path, 0, &bbolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer db.Close()
 	deep := 0
 	err = db.View(func(tx *bbolt.Tx) error {
 		deep = tx.Bucket([]byte(entriesBucket)).Stats().Depth
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return deep
 }
 
@@ -49,33 +46,21 @@ func pagesRead(t *testing.T, path string, n int) int64 {
 	var all []int64
 	for range 21 {
 		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
+		assert.Must(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 		f.Close()
 		k, err := Open("db:"+path, Options{Name: "aliases"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		key := fmt.Sprintf("user%d", rand.IntN(n))
 		var before, after unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_THREAD, &before); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, unix.Getrusage(unix.RUSAGE_THREAD, &before))
 		got := says(k, key)
-		if err := unix.Getrusage(unix.RUSAGE_THREAD, &after); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, unix.Getrusage(unix.RUSAGE_THREAD, &after))
 		if got == "error" || got == "none" {
 			t.Fatalf("%s: got %s", key, got)
 		}
 		all = append(all, after.Majflt-before.Majflt)
-		if err := k.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, k.Close())
 	}
 	slices.Sort(all)
 	return all[len(all)/2]
@@ -109,9 +94,7 @@ func TestLookupCostsTheSameInALargeTable(t *testing.T) {
 			}
 		})
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		t.Logf("%8d entries, %9d bytes: depth %d, %d pages read when cold, %.0f allocations for a hit, %.0f for a miss", n, info.Size(), deep, read, hit, miss)
 		if i == 0 {
 			least = hit + miss
@@ -151,9 +134,7 @@ func BenchmarkLookup(b *testing.B) {
 func BenchmarkCompile(b *testing.B) {
 	dir := b.TempDir()
 	in := filepath.Join(dir, "aliases")
-	if err := os.WriteFile(in, []byte(manyAliases(100_000)), 0o644); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, os.WriteFile(in, []byte(manyAliases(100_000)), 0o644))
 	for b.Loop() {
 		if _, err := Compile(text.Aliases, in, filepath.Join(dir, "aliases.db"), silent); err != nil {
 			b.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/wire/socketmap"
 )
@@ -39,9 +40,7 @@ type server struct {
 func serve(t *testing.T, path string, handle func(n int64, c net.Conn)) *server {
 	t.Helper()
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	s := &server{Listener: l, source: "socket:unix:" + path}
 	s.running.Go(func() {
 		for {
@@ -108,9 +107,7 @@ func raw(text string, hang bool) func(int64, net.Conn) {
 func TestServerIsAskedAndItsAnswersAreTaken(t *testing.T) {
 	s := serve(t, filepath.Join(t.TempDir(), "s"), answering)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer l.Close()
 	go func() {
 		for {
@@ -364,9 +361,7 @@ func TestAnswersAreRememberedAndFailuresAreNot(t *testing.T) {
 
 func TestSourceThatCannotBeIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "bad"), []byte("database = x\nqeury = SELECT 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "bad"), []byte("database = x\nqeury = SELECT 1\n"), 0o600))
 	for source, want := range map[string]string{
 		"nis:aliases":             `"nis" is no kind of source`,
 		"db:":                     "no path",

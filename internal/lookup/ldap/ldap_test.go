@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"zmailer/internal/lookup/settings"
+	"zmailer/internal/run/assert"
 )
 
 const limit = time.Minute
@@ -70,9 +71,7 @@ func newSlapd(t testing.TB) *slapd {
 		t.Skip("slapd is not installed: apt-get install slapd")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	s := &slapd{t: t, dir: t.TempDir(), addr: l.Addr().String()}
 	l.Close()
 	conf := fmt.Sprintf(`include /etc/ldap/schema/core.schema
@@ -88,13 +87,9 @@ directory %s/db
 access to * by dn="cn=root,dc=example,dc=org" write by anonymous auth
 `, password, s.dir)
 	for name, text := range map[string]string{"slapd.conf": conf, "tree.ldif": tree} {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600))
 	}
-	if err := os.Mkdir(filepath.Join(s.dir, "db"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(filepath.Join(s.dir, "db"), 0o700))
 	add := exec.Command(path, "-T", "add", "-f", s.dir+"/slapd.conf", "-l", s.dir+"/tree.ldif")
 	if out, err := add.CombinedOutput(); err != nil {
 		t.Skipf("this slapd cannot be used: %v\n%s", err, out)
@@ -108,9 +103,7 @@ access to * by dn="cn=root,dc=example,dc=org" write by anonymous auth
 func (s *slapd) start() {
 	s.t.Helper()
 	s.cmd = exec.Command("/usr/sbin/slapd", "-d", "0", "-f", s.dir+"/slapd.conf", "-h", "ldap://"+s.addr+"/")
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, s.cmd.Start())
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.After(limit); ; {
@@ -130,16 +123,12 @@ func (s *slapd) start() {
 // halt stops the server's threads where they are, and waits until they stand.
 func (s *slapd) halt() {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		s.t.Fatal(err)
-	}
+	assert.Must(s.t, s.cmd.Process.Signal(syscall.SIGSTOP))
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.After(limit); ; {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.cmd.Process.Pid))
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		assert.Must(s.t, err)
 		if !slices.ContainsFunc(threads, func(name string) bool {
 			b, err := os.ReadFile(name)
 			return err == nil && !strings.Contains(string(b), ") T ")
@@ -173,9 +162,7 @@ func (s *slapd) settings() settings.LDAP {
 func open(t testing.TB, c settings.LDAP, timeout time.Duration) *Directory {
 	t.Helper()
 	d, err := Open(c, timeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { d.Close() })
 	return d
 }
@@ -275,9 +262,7 @@ func TestDirectoryDownAndUpAgain(t *testing.T) {
 	if got := says(d, "bond"); !strings.HasPrefix(got, "error") {
 		t.Errorf("hanging: got %q, want an error", got)
 	}
-	if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.cmd.Process.Signal(syscall.SIGCONT))
 	d.timeout = limit
 	if got := says(d, "bond"); got != "jane, joe" {
 		t.Errorf("going on: got %q", got)

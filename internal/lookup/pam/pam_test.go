@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -25,9 +26,7 @@ func program(t *testing.T) string {
 		t.Skip("skipped: libpam.so.0 is not installed")
 	}
 	bin := filepath.Join(t.TempDir(), "lookup")
-	if err := suite.BuildOne(bin, "lookup"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, suite.BuildOne(bin, "lookup"))
 	return bin
 }
 
@@ -55,9 +54,7 @@ func TestPAMDecides(t *testing.T) {
 	script := filepath.Join(dir, "check.sh")
 	write := func(name, text string, mode os.FileMode) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), mode))
 	}
 	write("check.sh", "#!/bin/sh\nread -r p || [ -n \"$p\" ]\n[ \"$PAM_USER:$p:$PAM_RHOST\" = jane:secret:192.0.2.7 ]\n", 0o755)
 	write("crash.sh", "#!/bin/sh\nkill -SEGV $PPID\n", 0o755)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -15,22 +16,16 @@ import (
 func file(t testing.TB) string {
 	t.Helper()
 	b, err := bcrypt.GenerateFromPassword([]byte("right"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	keys, err := NewSCRAM("right")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return "# accounts\n\nann:" + NewHash("right") + "\nbob:" + string(b) + ":gecos:/home/bob\r\ncem:" + keys.String() +
 		"\ndan@example.org:" + NewHash("right") + "\ndan@example.org:" + keys.String() + "\n"
 }
 
 func TestPasswordIsRightForItsUserAlone(t *testing.T) {
 	a, err := Parse("users", []byte(file(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if a.Count() != 4 || !a.HasSCRAM() {
 		t.Errorf("got %d users, SCRAM %v", a.Count(), a.HasSCRAM())
 	}
@@ -64,9 +59,7 @@ func TestPasswordIsRightForItsUserAlone(t *testing.T) {
 // The least of some runs each: what else runs on the machine only adds to them.
 func TestUnknownUserCostsWhatAWrongPasswordCosts(t *testing.T) {
 	a, err := Parse("users", []byte("ann:"+NewHash("right")+"\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	// The hash is made to need memory: what a look allocates shows that it was made.
 	cost := func(user string) uint64 {
 		var before, after runtime.MemStats
@@ -87,13 +80,9 @@ func TestUnknownUserCostsWhatAWrongPasswordCosts(t *testing.T) {
 func TestUnknownUserGetsTheSameSaltEachTime(t *testing.T) {
 	text := file(t)
 	a, err := Parse("users", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	b, err := Parse("users", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	eve, again, other, cem := a.SCRAM("eve"), b.SCRAM("eve"), a.SCRAM("eva"), a.SCRAM("cem")
 	if string(eve.Salt) != string(again.Salt) || string(eve.Salt) == string(other.Salt) {
 		t.Errorf("salts of eve %x and %x, of eva %x", eve.Salt, again.Salt, other.Salt)

@@ -9,15 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
 func write(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 

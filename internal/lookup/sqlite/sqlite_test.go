@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zmailer/internal/lookup/settings"
+	"zmailer/internal/run/assert"
 )
 
 // limit is the time limit of lookups that do not run into it.
@@ -25,9 +26,7 @@ func create(t testing.TB, path string, statements ...string) {
 	t.Helper()
 	name := url.URL{Scheme: "file", OmitHost: true, Path: path}
 	db, err := sql.Open("sqlite", name.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer db.Close()
 	for _, s := range append([]string{"CREATE TABLE aliases (name TEXT, value TEXT, n INTEGER)"}, statements...) {
 		if _, err := db.Exec(s); err != nil {
@@ -43,9 +42,7 @@ func open(t testing.TB, path, query string, timeout time.Duration) *DB {
 	}
 	d := Open(settings.SQLite{Database: path, Query: query}, timeout)
 	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, d.Close())
 	})
 	return d
 }
@@ -90,12 +87,8 @@ func TestDatabaseThatCannotBeAskedIsNeverANo(t *testing.T) {
 		t.Fatalf("got %q, want none", got)
 	}
 	empty, noDB := filepath.Join(dir, "empty"), filepath.Join(dir, "text")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(noDB, []byte(strings.Repeat("bond: jane\n", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(empty, nil, 0o600))
+	assert.Must(t, os.WriteFile(noDB, []byte(strings.Repeat("bond: jane\n", 1000)), 0o600))
 	for name, tt := range map[string]struct{ path, query, want string }{
 		"missing":           {filepath.Join(dir, "none"), query, "no such file"},
 		"a directory":       {dir, query, ""},
@@ -119,9 +112,7 @@ func TestLockedDatabaseIsWaitedForAndThenAnError(t *testing.T) {
 	d := open(t, path, query, 200*time.Millisecond)
 	create(t, path, "INSERT INTO aliases VALUES ('bond','jane',1)")
 	writer, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer writer.Close()
 	writer.SetMaxOpenConns(1)
 	if _, err := writer.Exec("BEGIN EXCLUSIVE"); err != nil {
@@ -147,15 +138,11 @@ func TestReplacedDatabaseIsAskedFromTheNextLookup(t *testing.T) {
 		t.Fatalf("got %q", got)
 	}
 	create(t, path+".new", "INSERT INTO aliases VALUES ('bond','new',1)")
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(path+".new", path))
 	if got := says(d, "bond"); got != "new" {
 		t.Errorf("replaced: got %q", got)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(path))
 	if got := says(d, "bond"); !strings.Contains(got, "no such file") {
 		t.Errorf("removed: got %q, want an error", got)
 	}
@@ -176,18 +163,14 @@ func TestDamagedDatabaseNeverSaysThatAKeyIsNotThere(t *testing.T) {
 	}
 	create(t, path, "CREATE INDEX byname ON aliases (name)", "INSERT INTO aliases VALUES "+strings.Join(rows, ","))
 	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	const page = 4096
 	failed := 0
 	for at := 0; at < len(whole); at += page {
 		zeros := bytes.Clone(whole)
 		clear(zeros[at : at+page])
 		for name, b := range map[string][]byte{"cut": whole[:at], "zeros": zeros} {
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.WriteFile(path, b, 0o600))
 			d := Open(settings.SQLite{Database: path, Query: query}, limit)
 			for i := 0; i < n; i += 17 {
 				switch got, want := says(d, fmt.Sprintf("user%d", i)), fmt.Sprintf("a@%d.example", i); {

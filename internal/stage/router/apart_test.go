@@ -18,6 +18,7 @@ import (
 
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/table"
 	"zmailer/internal/table/text"
 	"zmailer/internal/wire/socketmap"
@@ -55,9 +56,7 @@ func newSlowServer(t *testing.T, before func(key string), answer func(key string
 	s.change = sync.NewCond(&s.mu)
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	s.source = "socket:unix:" + path
 	go func() {
@@ -237,9 +236,7 @@ func TestDel4RecipientsAreLookedUpInParallel(t *testing.T) {
 			s := newSlowServer(t, r.wait, func(string) socketmap.Reply { return socketmap.Reply{Status: socketmap.NotFound} })
 			o := newOffice(t, nil)
 			if tt.list != "" {
-				if err := os.MkdirAll(filepath.Join(o.conf, "lists"), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.MkdirAll(filepath.Join(o.conf, "lists"), 0o755))
 				o.table("lists/list", tt.list)
 			}
 			o.r = o.router(func(c *Config) {

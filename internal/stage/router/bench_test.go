@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/metrics"
 )
 
@@ -37,16 +38,10 @@ func BenchmarkRoute(b *testing.B) {
 			name := ino + "-" + fmt.Sprint(o.r.owner.Number())
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := o.r.RouteOne(ino); err != nil {
-					b.Fatal(err)
-				}
+				assert.Must(b, o.r.RouteOne(ino))
 				b.StopTimer()
-				if err := os.Rename(filepath.Join(o.dir, "queue", name), filepath.Join(o.dir, a.Name)); err != nil {
-					b.Fatal(err)
-				}
-				if err := os.Remove(filepath.Join(o.dir, "transport", name)); err != nil {
-					b.Fatal(err)
-				}
+				assert.Must(b, os.Rename(filepath.Join(o.dir, "queue", name), filepath.Join(o.dir, a.Name)))
+				assert.Must(b, os.Remove(filepath.Join(o.dir, "transport", name)))
 				b.StartTimer()
 			}
 		})
@@ -65,9 +60,7 @@ func TestRoutingAMessageMakesLittleGarbage(t *testing.T) {
 		t.Fatalf("got %d, %v", len(list), err)
 	}
 	got := testing.AllocsPerRun(messages, func() {
-		if err := o.r.RouteOne(list[0].Name); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, o.r.RouteOne(list[0].Name))
 		list = list[1:]
 	})
 	if got > 80 {

@@ -1,14 +1,12 @@
 package router
 
 import (
-	"zmailer/internal/run/machine"
-
-	"errors"
-	"zmailer/internal/postoffice"
-
-	"zmailer/internal/table"
-
 	"context"
+	"errors"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/run/machine"
+	"zmailer/internal/table"
 )
 
 // RouteOne claims router/name and routes it. See the package's Diagnostics.

@@ -1,8 +1,6 @@
 package router
 
 import (
-	"zmailer/internal/stage/router/route"
-
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +15,8 @@ import (
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
+	"zmailer/internal/stage/router/route"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/workspec"
 )
@@ -38,13 +38,9 @@ func cutOffice(t *testing.T, disk *cutfs.FS, c postoffice.Config) (*postoffice.P
 func drain(t *testing.T, disk *cutfs.FS, c postoffice.Config) []routed {
 	t.Helper()
 	p, r, err := cutOffice(t, disk, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for range 5 {
-		if err := r.Recover(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, r.Recover())
 		// The scheduler's part, an hour later: nobody is between two renames.
 		if _, err := p.Queue.Recover(time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
@@ -60,9 +56,7 @@ func drain(t *testing.T, disk *cutfs.FS, c postoffice.Config) []routed {
 			}
 			return p.Queue.Reroute(name)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if _, err := r.RouteAll(); err != nil {
 			t.Fatal(err)
 		}
@@ -111,20 +105,14 @@ func TestRouterCutAnywhereLosesAndRepeatsNothing(t *testing.T) {
 func cutSpool(t *testing.T, c postoffice.Config) (router *cutfs.FS, subjectsOf string) {
 	t.Helper()
 	disk := cutfs.New()
-	if err := postoffice.Init(disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(disk))
 	c.FS = disk
 	p, err := postoffice.Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, s := range []string{"a", "b", "c"} {
 		submit(t, p, "from <q@example.net>\nto <"+s+"@example.net>\nenv-end\nSubject: "+s+"\n\nbody\n")
 	}
-	if err := errors.Join(disk.SyncDir(postoffice.Public), disk.SyncDir(postoffice.Router)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(disk.SyncDir(postoffice.Public), disk.SyncDir(postoffice.Router)))
 	return disk.Process(), "a b c"
 }
 
@@ -206,9 +194,7 @@ func TestClaimThatCannotBeGivenBackIsTriedAgain(t *testing.T) {
 	}
 	full.End()
 	stuck.End()
-	if err := o.r.Recover(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.r.Recover())
 	o.route()
 	o.expect("in the end", map[string]int{"queue": 1, "transport": 1})
 }
@@ -239,9 +225,7 @@ func TestMessageWhoseNameIsTakenWaitsForIt(t *testing.T) {
 			o := newOffice(t, nil)
 			a := o.submit(plain("a@example.net"))
 			taken := filepath.Join(o.dir, dir, fmt.Sprintf("%d-%d", a.ID.Ino, o.r.owner.Number()))
-			if err := os.WriteFile(taken, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.WriteFile(taken, nil, 0o600))
 			beside := false
 			o.disk.On(faultfs.Rename, "queue/*", 1, func(string) error { beside = dir == postoffice.Transport; return nil })
 			if _, err := o.r.RouteAll(); !errors.Is(err, postoffice.ErrOccupied) {
@@ -251,9 +235,7 @@ func TestMessageWhoseNameIsTakenWaitsForIt(t *testing.T) {
 			if beside {
 				t.Error("the message was moved into queue/, beside another's specification")
 			}
-			if err := os.Remove(taken); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.Remove(taken))
 			if n, err := o.r.RouteAll(); n != 1 || err != nil {
 				t.Errorf("when the name is free: got %d, %v", n, err)
 			}
@@ -266,16 +248,12 @@ func TestUnfinishedMessagesInPublicAreToldOnce(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, nil)
 	path := filepath.Join(o.dir, postoffice.Public, "x.1")
-	if err := os.WriteFile(path, []byte("comment octets 0000000000000999\nto a\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("comment octets 0000000000000999\nto a\n"), 0o700))
 	if err := os.Chmod(path, 0o700|fs.ModeSticky); err != nil { // as a daemon's
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := o.r.Recover(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, o.r.Recover())
 	}
 	o.logged(1, "msg=recovered", "action=incomplete", "name=public/x.1")
 }
@@ -300,8 +278,6 @@ func TestHandOverThatIsStuckIsFinishedByItsRouter(t *testing.T) {
 	o.expect("stuck", map[string]int{"router": 1, "queue": 1})
 	spec.End()
 	back.End()
-	if err := o.r.Recover(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.r.Recover())
 	o.expect("in the end", map[string]int{"queue": 1, "transport": 1})
 }

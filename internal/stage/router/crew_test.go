@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // What takes long holds up nobody: while one message stands still, in the middle of being
@@ -18,13 +19,9 @@ import (
 func TestMessageThatTakesLongHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	list := filepath.Join(t.TempDir(), "members")
-	if err := os.WriteFile(list, []byte("a@example.net\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(list, []byte("a@example.net\n"), 0o600))
 	settled := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(list, settled, settled); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chtimes(list, settled, settled))
 	var many strings.Builder
 	for i := range manyRecipients + 1 {
 		fmt.Fprintf(&many, "to <a%d@example.net>\n", i)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 )
 
@@ -27,9 +28,7 @@ func TestHandsInRouterWhileRoutersRun(t *testing.T) {
 	message := filepath.Join(t.TempDir(), "message")
 	put := func(rcpt string) {
 		t.Helper()
-		if err := os.WriteFile(message, []byte(plain(rcpt)), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(message, []byte(plain(rcpt)), 0o700))
 	}
 	command := func(name string, args ...string) {
 		t.Helper()
@@ -74,13 +73,9 @@ func TestHandsInRouterWhileRoutersRun(t *testing.T) {
 	// Unreadable for a while.
 	if os.Getuid() != 0 {
 		secret := filepath.Join(t.TempDir(), "secret")
-		if err := errors.Join(os.WriteFile(secret, []byte(plain("secret@example.net")), 0o000), os.Rename(secret, filepath.Join(dir, "4716"))); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, errors.Join(os.WriteFile(secret, []byte(plain("secret@example.net")), 0o000), os.Rename(secret, filepath.Join(dir, "4716"))))
 		all.Await(t, "msg=not-routed", "name=router/4716", "permission denied")
-		if err := os.Chmod(filepath.Join(dir, "4716"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chmod(filepath.Join(dir, "4716"), 0o600))
 		routed(303 - gone)
 	}
 	for _, p := range routers {
@@ -113,9 +108,7 @@ func removeAny(t *testing.T, dir string, a postoffice.Accepted) bool {
 		return true
 	}
 	claimed, err := filepath.Glob(filepath.Join(dir, ino+"-*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, name := range claimed {
 		if os.Remove(name) == nil {
 			return true

@@ -1,18 +1,17 @@
 package router
 
 import (
-	"log/slog"
-	"zmailer/internal/stage/router/route"
-
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/router/route"
 )
 
 // isStorage reports whether the next message would meet an error too: the disk is full

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // reason is what stands beside a message in a directory.
@@ -29,9 +30,7 @@ func TestTroubleIsExplainedBesideTheMessage(t *testing.T) {
 	o := newOffice(t, map[string]string{"aliases": "team: :include:/nowhere/at/all\n"})
 	a := o.submit(plain("team@example.org"))
 	was, err := os.ReadFile(filepath.Join(o.dir, a.Name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for n := 1; n <= 2; n++ {
 		o.route()
 		text := o.reason("deferred", a)
@@ -80,12 +79,8 @@ func TestFrozenMessageIsExplained(t *testing.T) {
 	o := newOffice(t, nil)
 	a := o.submit(plain("bond@example.org"))
 	c, err := o.po.Router.Claim(o.r.owner, filepath.Base(a.Name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.r.freeze(c, "Flood of mail!", "300 messages of bond in a minute"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	assert.Must(t, o.r.freeze(c, "Flood of mail!", "300 messages of bond in a minute"))
 	ino := strconv.FormatUint(a.ID.Ino, 10)
 	if got := o.names("freezer"); len(got) != 1 || got[0] != ino+".flood-of-mail-" {
 		t.Errorf("freezer/ holds %q", got)
@@ -102,15 +97,11 @@ func TestRouterDropsOldCopies(t *testing.T) {
 	now := time.Now()
 	o := newOffice(t, nil, func(c *Config) { c.PostmanKeep, c.Now = 24*time.Hour, func() time.Time { return now } })
 	for _, name := range []string{"4711_header", "4712"} {
-		if err := os.WriteFile(filepath.Join(o.dir, "postman", name), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(o.dir, "postman", name), []byte("x"), 0o600))
 	}
 	recover := func(want int) {
 		t.Helper()
-		if err := o.r.Recover(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, o.r.Recover())
 		o.logged(want, "msg=recovered", "action=dropped", "name=postman/4711_header")
 	}
 	recover(0)

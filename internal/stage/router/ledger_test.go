@@ -10,14 +10,13 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/assert"
 )
 
 func readLedger(t *testing.T, po *postoffice.PostOffice) *ledger.Book {
 	t.Helper()
 	b, err := ledger.Read(po)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return b
 }
 
@@ -58,17 +57,11 @@ func TestCopiedMessageKeepsItsAccount(t *testing.T) {
 	path := filepath.Join(o.dir, postoffice.Router, strconv.FormatUint(was.ID.Ino, 10))
 	// Both were written long enough ago to be whole.
 	at := time.Now().Add(-time.Minute)
-	if err := os.Chtimes(path, at, at); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chtimes(path, at, at))
 	was.ID.MTime = at.UnixNano()
 	accepting.In(was.ID, 1)
-	if err := os.WriteFile(path+".copy", []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Chtimes(path+".copy", at, at.Add(time.Second)), os.Rename(path+".copy", path)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path+".copy", []byte(text), 0o700))
+	assert.Must(t, errors.Join(os.Chtimes(path+".copy", at, at.Add(time.Second)), os.Rename(path+".copy", path)))
 	o.route()
 	b := readLedger(t, o.po)
 	if len(b.Records) != 1 || b.Records[was.ID] != nil {

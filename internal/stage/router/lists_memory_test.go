@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 )
 
@@ -29,14 +31,10 @@ func needs(t *testing.T, path string, members int) (resident, heap int, spec int
 	a := o.submit(plain("large@example.org"))
 	p.log.Await(t, "msg=routed", "id="+a.ID.String(), fmt.Sprintf("rcpts=%d ", members))
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
 	kb, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if code := p.stop(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -46,9 +44,7 @@ func needs(t *testing.T, path string, members int) (resident, heap int, spec int
 		}
 	}
 	info, err := os.Stat(o.dir + "/transport/" + o.names("transport")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if got := o.names("queue"); len(got) != 1 {
 		t.Errorf("queue/ has %q, want one body", got)
 	}

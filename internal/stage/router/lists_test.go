@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -26,13 +27,9 @@ func lists(t testing.TB, files map[string]string) *office {
 func writeLists(t testing.TB, conf string, files map[string]string) {
 	t.Helper()
 	dir := filepath.Join(conf, "lists")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.MkdirAll(dir, 0o755))
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 }
 
@@ -128,9 +125,7 @@ func TestTroubleInTheMiddleOfALargeListDefersTheMessage(t *testing.T) {
 	}
 	// Mended, it goes to everybody once.
 	writeLists(t, o.conf, map[string]string{"large": people(3000, "l")})
-	if err := os.Rename(filepath.Join(o.dir, "deferred", deferred[0]), filepath.Join(o.dir, "router", fmt.Sprint(a.ID.Ino))); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(filepath.Join(o.dir, "deferred", deferred[0]), filepath.Join(o.dir, "router", fmt.Sprint(a.ID.Ino))))
 	if m := o.route(); len(m) != 1 || len(m[0].recipients()) != 3000 {
 		t.Errorf("after the list was mended: %d messages", len(m))
 	}
@@ -155,80 +150,5 @@ func TestFullDiskInTheMiddleOfALargeList(t *testing.T) {
 	full.End()
 	if m := o.route(); len(m) != 1 || len(m[0].recipients()) != 5000 {
 		t.Errorf("with room again: %d messages", len(m))
-	}
-}
-
-// M37, RFC 3461 §5.2.7.1: what an author asks to be told ends at the list: it has the
-// message. §5.2.7.3: an alias of several is expanded, once.
-func TestAuthorsWishesEndAtTheList(t *testing.T) {
-	t.Parallel()
-	const members = "ann@a.example.net\nbob@b.example.net\n"
-	tests := map[string]struct {
-		from, to, todsn string
-		want            string
-	}{
-		"a list": {"q@example.net", "pets@example.org", "NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;old@example.net",
-			"owner-pets@example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]; " +
-				"q@example.net: bitbucket list pets@example.org [NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;old@example.net] [HDRS QQ1]"},
-		"a list, nothing asked": {"q@example.net", "pets@example.org", "",
-			"owner-pets@example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]"},
-		"a list, never": {"q@example.net", "pets@example.org", "NOTIFY=NEVER",
-			"owner-pets@example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]"},
-		"a list of one": {"q@example.net", "one@example.org", "NOTIFY=SUCCESS",
-			"owner-one@example.org: ann@a.example.net [] [ ]; " +
-				"q@example.net: bitbucket list one@example.org [NOTIFY=SUCCESS ORCPT=rfc822;one@example.org] [HDRS QQ1]"},
-		"an alias of a list and a person": {"q@example.net", "both@example.org", "NOTIFY=SUCCESS,DELAY",
-			"owner-pets@mx.example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]; " +
-				"q@example.net: bitbucket expanded both@example.org [NOTIFY=SUCCESS,DELAY ORCPT=rfc822;both@example.org] [HDRS QQ1]; " +
-				"q@example.net: carol@c.example.net [NOTIFY=DELAY ORCPT=rfc822;both@example.org] [HDRS QQ1]"},
-		"an alias of a person and a list": {"q@example.net", "htob@example.org", "NOTIFY=SUCCESS",
-			"owner-pets@mx.example.org: ann@a.example.net [] [ ] bob@b.example.net [] [ ]; " +
-				"q@example.net: bitbucket expanded htob@example.org [NOTIFY=SUCCESS ORCPT=rfc822;htob@example.org] [HDRS QQ1]; " +
-				"q@example.net: carol@c.example.net [NOTIFY=NEVER ORCPT=rfc822;htob@example.org] [HDRS QQ1]"},
-		"an alias of one": {"q@example.net", "single@example.org", "NOTIFY=SUCCESS",
-			"q@example.net: carol@c.example.net [NOTIFY=SUCCESS ORCPT=rfc822;single@example.org] [HDRS QQ1]"},
-		// RFC 8689 is no wish to be told, and holds for every copy.
-		"a list, TLS required": {"q@example.net", "pets@example.org", "NOTIFY=NEVER REQUIRETLS=YES",
-			"owner-pets@example.org: ann@a.example.net [REQUIRETLS=YES] [HDRS ] bob@b.example.net [REQUIRETLS=YES] [HDRS ]"},
-		"an address, TLS required": {"q@example.net", "q@d.example.net", "NOTIFY=SUCCESS REQUIRETLS=YES",
-			"q@example.net: q@d.example.net [NOTIFY=SUCCESS REQUIRETLS=YES] [HDRS QQ1]"},
-		"an alias of several, TLS required": {"q@example.net", "htob@example.org", "NOTIFY=SUCCESS REQUIRETLS=YES",
-			"owner-pets@mx.example.org: ann@a.example.net [REQUIRETLS=YES] [HDRS ] bob@b.example.net [REQUIRETLS=YES] [HDRS ]; " +
-				"q@example.net: bitbucket expanded htob@example.org [NOTIFY=SUCCESS REQUIRETLS=YES ORCPT=rfc822;htob@example.org] [HDRS QQ1]; " +
-				"q@example.net: carol@c.example.net [NOTIFY=NEVER REQUIRETLS=YES ORCPT=rfc822;htob@example.org] [HDRS QQ1]"},
-		"the null sender stays": {"", "pets@example.org", "",
-			"<>: ann@a.example.net [ORCPT=rfc822;pets@example.org] [HDRS QQ1] bob@b.example.net [ORCPT=rfc822;pets@example.org] [HDRS QQ1]"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o := newOffice(t, map[string]string{"aliases": "both: pets, carol@c.example.net\nhtob: carol@c.example.net, pets\nsingle: carol@c.example.net\n"},
-				func(c *Config) {
-					writeLists(t, c.Rules.Dir, map[string]string{"pets": members, "one": "ann@a.example.net\n"})
-				})
-			from := "from <" + tt.from + ">\n"
-			if tt.from == "" {
-				from = "channel error\n"
-			}
-			todsn := ""
-			if tt.todsn != "" {
-				todsn = "todsn " + tt.todsn + "\n"
-			}
-			m := o.one("external\n" + from + "envid QQ1\nnotaryret HDRS\n" + todsn + "to <" + tt.to + ">\nenv-end\nSubject: x\n\nbody\n")
-			var groups []string
-			for _, g := range m.spec.Groups {
-				text := g.Sender.Address + ":"
-				for _, r := range g.Recipients {
-					if r.Channel != "smtp" {
-						text += " " + r.Channel + " " + r.Host
-					}
-					text += fmt.Sprintf(" %s [%s] [%s %s]", r.Address, r.Notary, r.Ret, r.EnvID)
-				}
-				groups = append(groups, text)
-			}
-			if got := strings.Join(groups, "; "); got != tt.want {
-				t.Errorf("got\n%s\nwant\n%s", strings.ReplaceAll(got, "; ", "\n"), strings.ReplaceAll(tt.want, "; ", "\n"))
-			}
-		})
 	}
 }

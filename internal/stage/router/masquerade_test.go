@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/table"
 	"zmailer/internal/table/text"
@@ -22,39 +23,6 @@ moneypenny@example.org: moneypenny@example.org
 @bücher.example: %1.buch@mi6.example
 @[192.0.2.1]: literal@mi6.example
 `
-
-func TestOnlyLocalSendersAreMasqueraded(t *testing.T) {
-	t.Parallel()
-	const header = "From: Bond <bond@example.org>\nSender: q@example.org\nReply-To: q@example.org\nTo: bond@example.org\nDate: d\nMessage-ID: i\n"
-	const masked = "From: Bond <James.Bond@mi6.example>\nSender: q@mi6.example\nReply-To: q@mi6.example\nTo: bond@example.org\nDate: d\nMessage-ID: i\n"
-	const to = "to <a@example.net>\nenv-end\n"
-	tests := map[string]struct{ file, sender, want string }{
-		"local":                      {"from <bond@example.org>\n" + to + header, "James.Bond@mi6.example", masked},
-		"external":                   {"external\nfrom <bond@example.org>\n" + to + header, "bond@example.org", header},
-		"a report of ours":           {"errormsg\nchannel error\n" + to + header, "<>", header},
-		"null sender":                {"channel error\n" + to + header, "<>", masked},
-		"sent on: Received":          {"from <bond@example.org>\n" + to + "Received: x\n" + header, "James.Bond@mi6.example", "Received: x\n" + header},
-		"resent":                     {"from <bond@example.org>\n" + to + "Resent-From: bond@example.org\nResent-Date: d\nResent-Message-ID: i\nReceived: x\n" + header, "James.Bond@mi6.example", "Resent-From: James.Bond@mi6.example\nResent-Date: d\nResent-Message-ID: i\nReceived: x\n" + header},
-		"From that was missing":      {"from <bond@example.org>\n" + to + "Date: d\nMessage-ID: i\n", "James.Bond@mi6.example", "From: James.Bond@mi6.example\nDate: d\nMessage-ID: i\n"},
-		"recipients stay themselves": {"from <q@example.com>\n" + to + "Date: d\nMessage-ID: i\nFrom: q@example.com\nCc: bond@example.org\n", "q@example.com", "Date: d\nMessage-ID: i\nFrom: q@example.com\nCc: bond@example.org\n"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o := newOffice(t, map[string]string{"masquerade": masqueradeText})
-			m := o.one(tt.file + "\nbody\n")
-			if got := m.spec.Groups[0].Sender.Address; got != tt.sender {
-				t.Errorf("sender: got %s, want %s", got, tt.sender)
-			}
-			if tt.sender != "<>" && m.spec.ErrorTo[0] != tt.sender {
-				t.Errorf("reports go to %q, want %s", m.spec.ErrorTo, tt.sender)
-			}
-			if got := below(t, m); got != tt.want {
-				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
-			}
-		})
-	}
-}
 
 // A table that turns bad is refused with its line, and what was read before holds on; a
 // good one holds from then on. The same for header-rules.
@@ -76,9 +44,7 @@ func TestTablesOfHeadersAreReadAgainWhenTheyChange(t *testing.T) {
 		}
 		for _, d := range []string{"queue", "transport"} {
 			for _, name := range o.names(d) {
-				if err := os.Remove(filepath.Join(o.dir, d, name)); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.Remove(filepath.Join(o.dir, d, name)))
 			}
 		}
 	}

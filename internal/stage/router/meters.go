@@ -1,10 +1,9 @@
 package router
 
 import (
-	"zmailer/internal/postoffice"
-
 	"time"
 
+	"zmailer/internal/postoffice"
 	"zmailer/internal/run/metrics"
 )
 

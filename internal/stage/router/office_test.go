@@ -1,9 +1,6 @@
 package router
 
 import (
-	"zmailer/internal/run/logtest"
-	"zmailer/internal/stage/router/route"
-
 	"flag"
 	"fmt"
 	"io"
@@ -15,6 +12,9 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logtest"
+	"zmailer/internal/stage/router/route"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/workspec"
 )
@@ -45,14 +45,10 @@ func newOffice(t testing.TB, tables map[string]string, change ...func(*Config)) 
 		o.table(name, text)
 	}
 	below, err := durable.NewOS(o.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { below.Close() })
 	o.disk = faultfs.New(below)
-	if err := postoffice.Init(o.disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(o.disk))
 	if o.po, err = postoffice.Open(postoffice.Config{FS: o.disk}); err != nil {
 		t.Fatal(err)
 	}
@@ -76,18 +72,14 @@ func (o *office) router(change ...func(*Config)) *Router {
 		f(&c)
 	}
 	r, err := New(o.po, c)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	assert.Must(o.t, err)
 	o.t.Cleanup(func() { r.Close() })
 	return r
 }
 
 func (o *office) table(name, text string) {
 	o.t.Helper()
-	if err := os.WriteFile(filepath.Join(o.conf, name), []byte(text), 0o644); err != nil {
-		o.t.Fatal(err)
-	}
+	assert.Must(o.t, os.WriteFile(filepath.Join(o.conf, name), []byte(text), 0o644))
 }
 
 // submit puts a message file into router/.
@@ -99,16 +91,12 @@ func (o *office) submit(text string) postoffice.Accepted {
 func submit(t testing.TB, p *postoffice.PostOffice, text string) postoffice.Accepted {
 	t.Helper()
 	d, err := p.Submissions.NewDraft("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if _, err := io.WriteString(d, text); err != nil {
 		t.Fatal(err)
 	}
 	a, err := d.Commit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return a
 }
 
@@ -116,17 +104,13 @@ func submit(t testing.TB, p *postoffice.PostOffice, text string) postoffice.Acce
 func (o *office) submitInto(dir, text string) postoffice.Accepted {
 	o.t.Helper()
 	d, err := o.po.Submissions.NewDraft("test")
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	assert.Must(o.t, err)
 	d.Into(dir)
 	if _, err := io.WriteString(d, text); err != nil {
 		o.t.Fatal(err)
 	}
 	a, err := d.Commit()
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	assert.Must(o.t, err)
 	return a
 }
 
@@ -208,9 +192,7 @@ func handedOver(t testing.TB, p *postoffice.PostOffice) []routed {
 		list = append(list, m)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return list
 }
 
@@ -218,9 +200,7 @@ func handedOver(t testing.TB, p *postoffice.PostOffice) []routed {
 func (o *office) names(dir string) []string {
 	o.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(o.dir, dir))
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	assert.Must(o.t, err)
 	var list []string
 	for _, e := range entries {
 		// What stands beside a message that was put aside is none.

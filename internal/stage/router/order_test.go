@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // line is a router with one worker, turn by turn, on a clock of its own.
@@ -28,9 +29,7 @@ func newLine(t *testing.T, change ...func(*Config)) *line {
 	t.Helper()
 	l := &line{now: time.Now()}
 	l.office = newOffice(t, nil, append(change, func(c *Config) { c.Now = func() time.Time { return l.now } })...)
-	if err := l.po.Router.EnsureDirs([]string{"router2", "router3"}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, l.po.Router.EnsureDirs([]string{"router2", "router3"}))
 	l.d = newDispatcher(l.r, nil)
 	return l
 }
@@ -41,9 +40,7 @@ func (l *line) into(dir string, age time.Duration) string {
 	l.n++
 	a := l.submitInto(dir, plain(fmt.Sprintf("a%d@example.net", l.n)))
 	at := l.now.Add(-age)
-	if err := os.Chtimes(filepath.Join(l.dir, a.Name), at, at); err != nil {
-		l.t.Fatal(err)
-	}
+	assert.Must(l.t, os.Chtimes(filepath.Join(l.dir, a.Name), at, at))
 	return postoffice.RouterName(dir, filepath.Base(a.Name))
 }
 
@@ -157,9 +154,7 @@ func TestConstantLoadStarvesNothing(t *testing.T) {
 			if err == nil {
 				_, _, err = claim.Panicked("panic: once", l.now, 5)
 			}
-			if err != nil {
-				l.t.Fatal(err)
-			}
+			assert.Must(l.t, err)
 			return name
 		}, 60 + 2*15},
 	} {
@@ -231,9 +226,7 @@ func TestDirectoryThatAppearsIsServed(t *testing.T) {
 	o := newOffice(t, nil, func(c *Config) { c.Poll = 50 * time.Millisecond })
 	o.start(t, o.r)
 	o.log.Await(t, "msg=started")
-	if err := o.po.Router.EnsureDirs([]string{"router4"}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.po.Router.EnsureDirs([]string{"router4"}))
 	o.log.Await(t, "msg=router-directory", "name=router4")
 	a := o.submitInto("router4", plain("a@example.net"))
 	if filepath.Dir(a.Name) != "router4" {

@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // plant puts a file into public/, as a program of root's that knows nothing of our mark.
@@ -21,9 +22,7 @@ func (o *office) plant(name, text string) {
 	o.t.Helper()
 	file := filepath.Join(o.dir, postoffice.Public, "t."+name)
 	err := errors.Join(os.WriteFile(file, []byte(text), 0o600), os.Chmod(file, 0o700), os.Rename(file, filepath.Join(o.dir, postoffice.Public, name)))
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	assert.Must(o.t, err)
 }
 
 // Sec8: a message cannot be copied, for a full disk or a failing one: one line of the log
@@ -97,9 +96,7 @@ func TestSec8LargeFilesOfAUserKeepNobodyWaiting(t *testing.T) {
 	put := func(name string, uid int, to string) {
 		t.Helper()
 		o.plant(name, plain(to))
-		if err := os.Chown(filepath.Join(o.dir, postoffice.Public, name), uid, -1); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chown(filepath.Join(o.dir, postoffice.Public, name), uid, -1))
 	}
 	// Each copy of the one user's waits in its sync until the other's message is routed.
 	end := make(chan struct{})
@@ -182,9 +179,7 @@ func TestSec2IncompleteFileInRouterIsPutAside(t *testing.T) {
 	o := newOffice(t, nil, func(c *Config) { c.Poll = 100 * time.Millisecond })
 	file := filepath.Join(o.dir, postoffice.Router, "4711")
 	err := errors.Join(os.WriteFile(file, nil, 0o666), os.Chown(file, 4711, -1), os.Chtimes(file, time.Now(), time.Now().Add(-time.Minute)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	o.start(t, o.r)
 	o.log.Await(t, "msg=disbelieved", "uid=4711", "quarantine=quarantine/router.")
 	o.expect("in the end", map[string]int{"router": 0})

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 )
 
@@ -16,9 +18,7 @@ import (
 func limited(t *testing.T, program string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "router")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nulimit -s 1024 && ulimit -d 131072 || exit 99\nexec '"+program+"' \"$@\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("#!/bin/sh\nulimit -s 1024 && ulimit -d 131072 || exit 99\nexec '"+program+"' \"$@\"\n"), 0o755))
 	return path
 }
 
@@ -36,9 +36,7 @@ func TestPoisonKillsFiveRoutersAndTwentyMessagesAreRouted(t *testing.T) {
 	path := limited(t, program(t))
 	bad := o.submit(poison())
 	old := time.Now().Add(-time.Hour).Truncate(time.Second)
-	if err := os.Chtimes(filepath.Join(o.dir, bad.Name), old, old); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chtimes(filepath.Join(o.dir, bad.Name), old, old))
 	bad.ID.MTime = old.UnixNano()
 	for i := range good / 2 {
 		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
@@ -80,9 +78,7 @@ func TestPoisonKillsFiveRoutersAndTwentyMessagesAreRouted(t *testing.T) {
 	}
 	for p := range running {
 		// It ends in order; the goroutine above waits for that.
-		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	}
 	for range len(running) {
 		// One that had not begun yet is ended by the signal itself.

@@ -1,8 +1,6 @@
 package router
 
 import (
-	"zmailer/internal/stage/router/route"
-
 	"fmt"
 	"os"
 	"regexp"
@@ -13,21 +11,19 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
+	"zmailer/internal/stage/router/route"
 )
 
 // recipes are the programs of docs/router.star.md, by their numbers.
 func recipes(t *testing.T) map[int]string {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/router.star.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	found := map[int]string{}
 	for _, m := range regexp.MustCompile("(?s)\n### (\\d+)\\. [^#]*?\n```python\n(.*?)\n```\n").FindAllStringSubmatch(string(page), -1) {
 		n, err := strconv.Atoi(m[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		found[n] = m[2] + "\n"
 	}
 	return found

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/test/suite"
 )
@@ -53,9 +54,7 @@ var built = sync.OnceValues(func() (string, error) {
 func program(t *testing.T) string {
 	t.Helper()
 	path, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return path
 }
 
@@ -81,12 +80,8 @@ func (o *office) run(t *testing.T, path string, all io.Writer, args ...string) *
 func (o *office) begin(t *testing.T, p *process, all io.Writer) {
 	t.Helper()
 	stderr, err := p.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	assert.Must(t, p.cmd.Start())
 	p.end.Go(func() {
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			fmt.Fprintln(io.MultiWriter(p.log, all), lines.Text())
@@ -102,9 +97,7 @@ func (o *office) begin(t *testing.T, p *process, all io.Writer) {
 // stop ends it with a signal and gives its exit code.
 func (p *process) stop(sig syscall.Signal) int {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		p.t.Fatal(err)
-	}
+	assert.Must(p.t, p.cmd.Process.Signal(sig))
 	return p.wait()
 }
 
@@ -120,9 +113,7 @@ func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
 	t.Parallel()
 	const messages, processes = 1000, 4
 	o := newOffice(t, nil)
-	if err := o.po.Router.EnsureDirs([]string{"router2"}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.po.Router.EnsureDirs([]string{"router2"}))
 	path := program(t)
 	ids := map[string]int{}
 	for i := range messages / 2 {
@@ -191,9 +182,7 @@ func TestKilledRoutersLeaveNothingBehind(t *testing.T) {
 			t.Errorf("exit code: got %d, want 0", code)
 		}
 	}
-	if err := o.r.Recover(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.r.Recover())
 	o.expect("in the end", map[string]int{"queue": messages, "transport": messages})
 	if got := len(handedOver(t, o.po)); got != messages {
 		t.Errorf("got %d whole specifications, want %d", got, messages)

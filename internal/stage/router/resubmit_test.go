@@ -1,8 +1,6 @@
 package router
 
 import (
-	"zmailer/internal/stage/router/route"
-
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +12,9 @@ import (
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/router/route"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/workspec"
 )
@@ -52,9 +52,7 @@ func (d *deferring) later(by time.Duration) {
 
 func (d *deferring) mend() {
 	d.t.Helper()
-	if err := os.WriteFile(d.list, []byte("bond\nq@example.net\n"), 0o644); err != nil {
-		d.t.Fatal(err)
-	}
+	assert.Must(d.t, os.WriteFile(d.list, []byte("bond\nq@example.net\n"), 0o644))
 }
 
 // age makes the deferred messages older: they arrived by so much earlier.
@@ -65,18 +63,14 @@ func (d *deferring) age(by time.Duration) {
 			continue
 		}
 		at := time.Now().Add(-by)
-		if err := os.Chtimes(filepath.Join(d.dir, "deferred", name), at, at); err != nil {
-			d.t.Fatal(err)
-		}
+		assert.Must(d.t, os.Chtimes(filepath.Join(d.dir, "deferred", name), at, at))
 	}
 }
 
 // look is what a router does at each poll, and waits for last attempts.
 func (d *deferring) look() {
 	d.t.Helper()
-	if err := d.r.Recover(); err != nil {
-		d.t.Fatal(err)
-	}
+	assert.Must(d.t, d.r.Recover())
 	d.r.resubmits.done.Wait()
 }
 
@@ -179,9 +173,7 @@ func TestDur5SomeMessagesWaitForAnOperator(t *testing.T) {
 			d := newDeferring(t, c.s)
 			a := d.submit(plain("team@example.org"))
 			d.route()
-			if err := c.make(filepath.Join(d.dir, "deferred", fmt.Sprintf("%d.include", a.ID.Ino))); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, c.make(filepath.Join(d.dir, "deferred", fmt.Sprintf("%d.include", a.ID.Ino))))
 			d.later(100 * time.Hour)
 			d.look()
 			if got := d.names("router"); len(got) != 0 {
@@ -216,9 +208,7 @@ func TestDur5ManyRoutersTryEachMessageOnce(t *testing.T) {
 			var wait sync.WaitGroup
 			for _, r := range routers {
 				wait.Go(func() {
-					if err := r.Recover(); err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, r.Recover())
 					r.resubmits.done.Wait()
 				})
 			}
@@ -238,9 +228,7 @@ func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
 				conf := t.TempDir()
 				write := func(name, text string) {
 					t.Helper()
-					if err := os.WriteFile(filepath.Join(conf, name), []byte(text), 0o644); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, os.WriteFile(filepath.Join(conf, name), []byte(text), 0o644))
 				}
 				write("aliases", "a: :include:"+filepath.Join(conf, "members")+"\n")
 				write("localnames", "example.net\n")
@@ -266,21 +254,15 @@ func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
 				cuts := 0
 				for n := 0; ; n++ {
 					disk := cutfs.New()
-					if err := postoffice.Init(disk); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, postoffice.Init(disk))
 					p, r, err := start(disk, 0)
-					if err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, err)
 					submit(t, p, "from <q@example.net>\nto <a@example.net>\nenv-end\nSubject: a\n\nbody\n")
 					if _, err := r.RouteAll(); err != nil {
 						t.Fatal(err)
 					}
 					for _, dir := range postoffice.Directories() {
-						if err := disk.SyncDir(dir); err != nil {
-							t.Fatal(err)
-						}
+						assert.Must(t, disk.SyncDir(dir))
 					}
 					if list, err := p.Aside.ListDeferred(); err != nil || len(list) != 1 {
 						t.Fatalf("got %q, %v, want it deferred", list, err)
@@ -293,9 +275,7 @@ func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
 					_ = life(disk, after) // a dying process
 					if !disk.Dead() {
 						p, err := postoffice.Open(postoffice.Config{FS: disk})
-						if err != nil {
-							t.Fatal(err)
-						}
+						assert.Must(t, err)
 						if got := handedOver(t, p); len(got) != map[string]int{"last": 1}[name] {
 							t.Errorf("uncut: got %+v", got)
 						}
@@ -306,13 +286,9 @@ func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
 						next := disk.Restart(loss)
 						var got []routed
 						for round := range 5 {
-							if err := life(next.Process(), after+time.Duration(round)*200*time.Hour); err != nil {
-								t.Fatal(err)
-							}
+							assert.Must(t, life(next.Process(), after+time.Duration(round)*200*time.Hour))
 							p, err := postoffice.Open(postoffice.Config{FS: next})
-							if err != nil {
-								t.Fatal(err)
-							}
+							assert.Must(t, err)
 							if _, err := p.Queue.Recover(time.Now().Add(time.Hour)); err != nil {
 								t.Fatal(err)
 							}
@@ -327,9 +303,7 @@ func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
 								}
 								return p.Queue.Reroute(name)
 							})
-							if err != nil {
-								t.Fatal(err)
-							}
+							assert.Must(t, err)
 							got = handedOver(t, p)
 						}
 						if ids := subjects(got); ids != "a" {

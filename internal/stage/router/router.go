@@ -20,8 +20,6 @@
 package router
 
 import (
-	"zmailer/internal/stage/router/route"
-
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +32,7 @@ import (
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/metrics"
+	"zmailer/internal/stage/router/route"
 )
 
 // Config says how to route.

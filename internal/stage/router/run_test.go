@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // start serves in the background until the test ends or stop is called; stop
@@ -169,22 +170,16 @@ func TestPauseOfABadMessageOutlivesItsAbsence(t *testing.T) {
 	for range 4 {
 		d.routed(jobResult{name, unix.EACCES})
 		claim, err := o.po.Router.Claim(o.r.owner, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		d.scan() // another router has it
-		if err := claim.Release(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, claim.Release())
 		now = d.later[name].until
 	}
 	if got := d.later[name].length; got != 8*time.Second {
 		t.Errorf("pause after four failures: got %v, want 8s", got)
 	}
 	o.logged(1, "msg=not-routed")
-	if err := os.Remove(filepath.Join(o.dir, bad.Name)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(o.dir, bad.Name)))
 	now = now.Add(2 * longest)
 	if d.scan(); len(d.later) != 0 {
 		t.Errorf("remembered after it is gone: %v", d.later)
@@ -197,14 +192,10 @@ func TestOnceRoutesWhatIsThere(t *testing.T) {
 	for i := range 3 {
 		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
 	}
-	if err := os.WriteFile(filepath.Join(o.dir, "public", "x"), []byte(plain("left@example.net")), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(o.dir, "public", "x"), []byte(plain("left@example.net")), 0o700))
 	c := o.config()
 	c.Once = true
-	if err := Run(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Run(t.Context(), c))
 	o.expect("once", map[string]int{"queue": 4, "transport": 4})
 	o.logged(1, "msg=picked-up", "uid=65534")
 	// Its own owner's file is gone; the office's router has one.

@@ -7,19 +7,17 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // Who has gone is not told of as a PAM that does not answer.
 func TestGoneAskerIsNoSlowPAM(t *testing.T) {
 	dir := t.TempDir()
 	began := filepath.Join(dir, "began")
-	if err := errors.Join(syscall.Mkfifo(began, 0o600), os.WriteFile(filepath.Join(dir, "lookup"), []byte("#!/bin/sh\necho >'"+began+"'\nexec sleep 60\n"), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(syscall.Mkfifo(began, 0o600), os.WriteFile(filepath.Join(dir, "lookup"), []byte("#!/bin/sh\necho >'"+began+"'\nexec sleep 60\n"), 0o755)))
 	c, err := New("login", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	verified := make(chan error, 1)

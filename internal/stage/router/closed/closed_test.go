@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/helper"
 	"zmailer/internal/run/helper/helpertest"
 )
@@ -44,13 +45,9 @@ func pair(t *testing.T) (c *Client, stop func()) {
 // ordinary makes a file of an ordinary user's.
 func ordinary(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(name, []byte(text), 0o600))
 	if os.Geteuid() == 0 {
-		if err := os.Chown(name, 4711, 4711); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chown(name, 4711, 4711))
 	}
 }
 
@@ -59,9 +56,7 @@ func TestFilesOfUsersAreOpenedAndNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	file, link, fifo := filepath.Join(dir, "forward"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
 	ordinary(t, file, "bond\n")
-	if err := errors.Join(os.Symlink("forward", link), unix.Mkfifo(fifo, 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.Symlink("forward", link), unix.Mkfifo(fifo, 0o666)))
 	if info, to, err := c.Look(file); err != nil || info.Size() != 5 || to != "" {
 		t.Errorf("look at a file: %v, %q, %v", info, to, err)
 	}
@@ -70,9 +65,7 @@ func TestFilesOfUsersAreOpenedAndNothingElse(t *testing.T) {
 	}
 	for _, name := range []string{file, link} {
 		f, err := c.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		b, err := io.ReadAll(f)
 		if _, werr := f.Write([]byte("x")); err != nil || string(b) != "bond\n" || werr == nil {
 			t.Errorf("%s: %q, %v, written: %v", name, b, err, werr)
@@ -136,9 +129,7 @@ func TestNoDescriptorComesWithALook(t *testing.T) {
 	router, reader := helpertest.Pair(t)
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink("to \xff", link); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Symlink("to \xff", link))
 	var writing sync.Mutex
 	for n, name := range []string{dir, "/etc/passwd", link} {
 		reply(reader, &writing, policy(), order{N: uint64(n), Look: []byte(name)})
@@ -156,18 +147,12 @@ func TestALookTellsWhatLstatTells(t *testing.T) {
 	file, link, fifo, sticky := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo"), filepath.Join(dir, "sticky")
 	ordinary(t, file, "x")
 	err := errors.Join(os.Symlink("\xfe", link), unix.Mkfifo(fifo, 0o600), os.Mkdir(sticky, 0o700), os.Chmod(sticky, 0o777|fs.ModeSticky|fs.ModeSetgid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, name := range []string{file, link, fifo, sticky, dir, "/dev/null"} {
 		got, to, err := c.Look(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		want, err := os.Lstat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		g, w := got.Sys().(*syscall.Stat_t), want.Sys().(*syscall.Stat_t)
 		if got.Mode() != want.Mode() || got.Name() != want.Name() || got.Size() != want.Size() || !got.ModTime().Equal(want.ModTime()) ||
 			g.Dev != w.Dev || g.Ino != w.Ino || g.Mtim != w.Mtim || g.Mode != w.Mode || g.Uid != w.Uid || g.Gid != w.Gid {
@@ -187,9 +172,7 @@ func TestPathsAreBytes(t *testing.T) {
 		t.Error(err)
 	}
 	f, err := c.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	f.Close()
 }
 
@@ -233,9 +216,7 @@ func TestOrdersThatHangKeepNobodyElseWaiting(t *testing.T) {
 			runtime.Gosched()
 		}
 	}()
-	if err := say(reader, &writing, answer{N: <-heard, Errno: syscall.ENOENT}, nil); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, say(reader, &writing, answer{N: <-heard, Errno: syscall.ENOENT}, nil))
 	<-free
 	done := make(chan error, 1)
 	go func() { _, err := c.Open("/y"); done <- err }()
@@ -243,9 +224,7 @@ func TestOrdersThatHangKeepNobodyElseWaiting(t *testing.T) {
 	for last <= mostAsked {
 		last = <-heard
 	}
-	if err := say(reader, &writing, answer{N: last, Errno: syscall.EISDIR}, nil); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, say(reader, &writing, answer{N: last, Errno: syscall.EISDIR}, nil))
 	if err := <-done; !errors.Is(err, syscall.EISDIR) {
 		t.Errorf("got %v", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestPolicyKeepsSecretsOfUsersClosed(t *testing.T) {
@@ -57,9 +59,7 @@ func TestPolicyKeepsSecretsOfUsersClosed(t *testing.T) {
 				mode = tt.dir
 			}
 			err = errors.Join(err, os.Chown(dir, owner, -1), os.Chmod(dir, mode))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			fd, err := Policy{Lowest: 1000, Forward: "~/.forward"}.open(asked)
 			if err == nil {
 				unix.Close(fd)
@@ -101,9 +101,7 @@ func TestLowestUserIsReadFromLoginDefs(t *testing.T) {
 		"UID_MIN 0\n":                         1000,
 	} {
 		file := filepath.Join(t.TempDir(), "login.defs")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(file, []byte(text), 0o600))
 		if got := LowestUser(file); got != want {
 			t.Errorf("%q: got %d, want %d", text, got, want)
 		}

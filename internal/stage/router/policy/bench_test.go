@@ -3,6 +3,8 @@ package policy
 import (
 	"context"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // What a program adds to the routing of a message with one recipient.
@@ -29,8 +31,6 @@ def recipient(m, r):
 		if got, err := s.Recipient(context.Background(), r); err != nil || got.Fate.Host != "relay.example" {
 			b.Fatal(got, err)
 		}
-		if err := prog.Release(); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, prog.Release())
 	}
 }

@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // ask runs an expression for a message and a recipient: fail() tells what it gave.
 func ask(t *testing.T, d *fixture, m *Message, expr string) string {
 	t.Helper()
 	text := "T = table('t')\nA = table('aliases')\nR = table('routes')\ndef recipient(m, r):\n    return defer(repr((" + expr + ")))\n"
-	if err := os.WriteFile(filepath.Join(d.dir, File), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(d.dir, File), []byte(text), 0o644))
 	d.open(t)
 	got, err := d.session(t, m).Recipient(context.Background(), to(t, "Ann+x@Far.Example"))
 	if err != nil {
@@ -97,9 +97,7 @@ func TestRateCountsAPeriod(t *testing.T) {
 			m.ID = fmt.Sprint("S", n)
 		}
 		got, err := d.session(t, m).Message(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		return got.Fate.Fate == Drop
 	}
 	for i := range 3 {

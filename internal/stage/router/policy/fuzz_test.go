@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -29,9 +30,7 @@ func seeds() []string {
 // run compiles a program and asks it about mail; it tells what breaks the rules.
 func run(t testing.TB, d *fixture, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(d.dir, File), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(d.dir, File), []byte(text), 0o644))
 	c := d.config()
 	c.Steps, c.Time = 20000, 5*time.Second
 	start := time.Now()
@@ -52,9 +51,7 @@ func run(t testing.TB, d *fixture, text string) {
 		}
 		ask(s.Message(context.Background()))
 		ask(s.Recipient(context.Background(), to(t, "ann@far.example")))
-		if err := errors.Join(prog.Release(), p.Close()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, errors.Join(prog.Release(), p.Close()))
 	}
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("it took %v\n%s", took, text)

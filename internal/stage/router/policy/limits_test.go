@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.starlark.net/starlark"
+
+	"zmailer/internal/run/assert"
 )
 
 // A program that runs away gets an error: the message is deferred, and the router goes on.
@@ -56,9 +58,7 @@ func TestOperationThatCannotBeStoppedEndsTheProcess(t *testing.T) {
 	var ended atomic.Bool
 	c.Time, c.grace, c.exit = time.Millisecond, time.Millisecond, func(string) { ended.Store(true) }
 	p, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer p.Close()
 	d.p = p
 	_, err = d.session(t, message()).Message(context.Background())
@@ -96,9 +96,7 @@ func TestStepsAndTimeAreSettings(t *testing.T) {
 		c := d.config()
 		change(&c)
 		p, err := New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		d.p = p
 		if _, err := d.session(t, message()).Message(context.Background()); err == nil || !strings.Contains(err.Error(), setting) {
 			t.Errorf("got %v, want the limit of %s", err, setting)

@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logtest"
 )
@@ -32,9 +33,7 @@ func newFixture(t testing.TB, files map[string]string) *fixture {
 		d.T = tt
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o644))
 	}
 	return d
 }
@@ -46,13 +45,9 @@ func (d *fixture) config() Config {
 func (d *fixture) open(t testing.TB) {
 	t.Helper()
 	p, err := New(d.config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, p.Close())
 	})
 	d.p = p
 }
@@ -65,9 +60,7 @@ func (d *fixture) session(t testing.TB, m *Message) *Session {
 		t.Fatal("there is no program")
 	}
 	t.Cleanup(func() {
-		if err := prog.Release(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, prog.Release())
 	})
 	return d.p.Begin(prog, d.env(), m)
 }
@@ -103,9 +96,7 @@ func message() *Message {
 func to(t testing.TB, s string) *Recipient {
 	t.Helper()
 	m, err := address.Parse(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	d := domainOf(m, "mta.example")
 	return &Recipient{Address: m, Domain: d, Local: d == "mta.example"}
 }
@@ -158,9 +149,7 @@ func TestWhatActionsMean(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			d, err := one(t, tt.program)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			var got []string
 			for _, a := range d.Actions {
 				got = append(got, a.Sentence())
@@ -177,9 +166,7 @@ func TestWhatActionsMean(t *testing.T) {
 
 func TestDecisionHasOneFateAndItsEdits(t *testing.T) {
 	d, err := one(t, "def recipient(m, r):\n    return [add_header('X-A', 'b'), copy('x@y.example', 'z@y.example'),\n        route('smtp!h')]")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if d.Fate.Fate != Route || d.Fate.Host != "h" || d.Fate.Rule() != "router.star:3" || len(d.Edits) != 1 || d.Edits[0].Value != "b" || len(d.Copies) != 2 {
 		t.Errorf("got %+v", d)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -17,16 +18,10 @@ import (
 func (d *fixture) put(t testing.TB, name, text string) {
 	t.Helper()
 	path := filepath.Join(d.dir, name)
-	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path+".new", []byte(text), 0o644))
 	past := d.now.Add(-time.Minute)
-	if err := os.Chtimes(path+".new", past, past); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chtimes(path+".new", past, past))
+	assert.Must(t, os.Rename(path+".new", path))
 	d.now = d.now.Add(2 * period)
 }
 
@@ -39,9 +34,7 @@ func (d *fixture) decision(t testing.TB) string {
 	}
 	defer prog.Release()
 	got, err := d.p.Begin(prog, d.env(), message()).Message(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return got.Fate.Text
 }
 
@@ -76,9 +69,7 @@ func TestChangedProgramIsReadAgain(t *testing.T) {
 	d.put(t, "lib.star", "text = 'four'\n")
 	d.want(t, "four")
 	// One that goes away is believed gone at the second look.
-	if err := os.Remove(filepath.Join(d.dir, File)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(d.dir, File)))
 	d.now = d.now.Add(2 * period)
 	d.want(t, "four")
 	d.now = d.now.Add(2 * period)
@@ -102,9 +93,7 @@ func TestHalfWrittenProgramIsNotRead(t *testing.T) {
 	d.open(t)
 	d.put(t, File, "def message(m): return defer('half")
 	now := d.now
-	if err := os.Chtimes(filepath.Join(d.dir, File), now, now.Add(-settled/2)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chtimes(filepath.Join(d.dir, File), now, now.Add(-settled/2)))
 	d.want(t, "old")
 	d.put(t, File, "def message(m): return defer('whole')")
 	d.want(t, "whole")
@@ -115,18 +104,12 @@ func TestHalfWrittenProgramIsNotRead(t *testing.T) {
 
 func TestProgramThatEverybodyMayWriteIsRefused(t *testing.T) {
 	d := newFixture(t, map[string]string{File: "def message(m): pass"})
-	if err := os.Chmod(filepath.Join(d.dir, File), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(filepath.Join(d.dir, File), 0o666))
 	if _, err := New(d.config()); err == nil || !strings.Contains(err.Error(), "may be written by everybody") {
 		t.Errorf("got %v", err)
 	}
-	if err := os.Remove(filepath.Join(d.dir, File)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(d.dir, File), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(d.dir, File)))
+	assert.Must(t, os.Mkdir(filepath.Join(d.dir, File), 0o755))
 	if _, err := New(d.config()); err == nil || !strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("got %v", err)
 	}
@@ -143,9 +126,7 @@ func TestProgramIsReplacedUnderItsUsers(t *testing.T) {
 		return d.now
 	}
 	p, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	d.p = p
 	stop := make(chan struct{})
 	var users sync.WaitGroup
@@ -162,9 +143,7 @@ func TestProgramIsReplacedUnderItsUsers(t *testing.T) {
 				if err != nil || got.Fate.Text != "a 2" {
 					t.Errorf("got %q, %v", got.Fate.Text, err)
 				}
-				if err := prog.Release(); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, prog.Release())
 			}
 		})
 	}
@@ -173,9 +152,7 @@ func TestProgramIsReplacedUnderItsUsers(t *testing.T) {
 		d.put(t, File, "T = table('t')\ndef message(m): return defer(T('k') + ' ' + str(len(m.recipients)))")
 		mu.Unlock()
 		prog := p.Current()
-		if err := prog.Release(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, prog.Release())
 	}
 	close(stop)
 	users.Wait()
@@ -183,9 +160,7 @@ func TestProgramIsReplacedUnderItsUsers(t *testing.T) {
 	if got := last.refs.Load(); got != 1 {
 		t.Errorf("%d users are left", got-1)
 	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, p.Close())
 	if last.refs.Load() != 0 {
 		t.Error("the program is still in use")
 	}

@@ -6,16 +6,54 @@ import (
 	"testing"
 
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
-func TestHeaderRulesTakeAwayAllThatTheyHaveAdded(t *testing.T) {
-	rules, err := parseHeaderRules("header-rules", []byte("all add X-A 1\nall add X-B 2\nall remove X-*\nall add Y 3\n"))
-	if err != nil {
-		t.Fatal(err)
+func TestHeaderRulesAddRemoveAndReplace(t *testing.T) {
+	const (
+		subject  = "Subject: [SPAM]  buy\n now\n"
+		rest     = "X-Spam-Flag: YES\nX-Spam-Score: 7\nx-internal: secret\nno field\nSUBJECT: other\n"
+		received = "Received: y\nReturn-Path: z\n"
+	)
+	replaced := func(old, new string) string { return subject + strings.Replace(rest, old, new, 1) + received }
+	for rules, want := range map[string]string{
+		"# nothing\n\n":                                                 subject + rest + received,
+		"all add X-Origin: inside, here\n":                              "X-Origin: inside, here\n" + subject + rest + received,
+		"all add X-Origin inside\n":                                     "X-Origin: inside\n" + subject + rest + received,
+		"all add A 1\nall add B 2\n":                                    "A: 1\nB: 2\n" + subject + rest + received,
+		"all add A 1\nall add B 2\nall remove A\nall add C 3\n":         "B: 2\nC: 3\n" + subject + rest + received,
+		"all add X-A 1\nall add X-B 2\nall remove X-*\nall add Y 3\n":   "Y: 3\n" + subject + "no field\nSUBJECT: other\n" + received,
+		"all remove x-INTERNAL\n":                                       replaced("x-internal: secret\n", ""),
+		"all remove X-Spam-*\n":                                         replaced("X-Spam-Flag: YES\nX-Spam-Score: 7\n", ""),
+		"all remove X-Spam-* /^[0-9]/\n":                                replaced("X-Spam-Score: 7\n", ""),
+		"all remove X-Spam-Flag /yes/\n":                                subject + rest + received,
+		"all remove X-Spam-Flag /yes/i\n":                               replaced("X-Spam-Flag: YES\n", ""),
+		"all replace X-Spam-Score /(.)/ $$${1}0\n":                      replaced("Score: 7", "Score: $70"),
+		"all replace X-Spam-Score /7/ 8\nall remove X-Spam-Score /8/\n": replaced("X-Spam-Score: 7\n", ""),
+		`all replace Subject /^\[SPAM\]\s+(.*)$/ Junk: $1` + "\n":       "Subject: Junk: buy now\n" + rest + received,
+		`all replace Subject /\[SPAM\] */` + "\n":                       "Subject: buy now\n" + rest + received,
+		`all replace Subject /b\/?uy/ s\/ell` + "\n":                    "Subject: [SPAM]  s\\/ell now\n" + rest + received,
+		"external add X 1\nexternal remove *\n":                         subject + rest + received,
+		// Loops are found by Received: a glob does not take it.
+		"local remove *\n": "no field\n" + received,
+	} {
+		list, err := parseHeaderRules("header-rules", []byte(rules))
+		assert.Must(t, err)
+		assert.Equal(t, string(list.apply(nil, []byte(subject+rest+received), fromHere)), want, "%q", rules)
 	}
-	if got := string(rules.apply(nil, nil, fromOutside)); got != "Y: 3\n" {
-		t.Errorf("got %q", got)
+}
+
+func TestHeaderRulesApplyByOrigin(t *testing.T) {
+	list, err := parseHeaderRules("header-rules", []byte("local add X-Local 1\nexternal add X-External 1\nall add X-All 1\n"))
+	assert.Must(t, err)
+	for want, msg := range map[string]message{
+		"X-Local: 1\nX-All: 1\n":    {trusted: true, head: &envelope.Message{}},
+		"X-External: 1\nX-All: 1\n": {external: true, trusted: true, head: &envelope.Message{}},
+		"":                          {trusted: true, head: &envelope.Message{Envelope: envelope.Envelope{ErrorMsg: true}}},
+	} {
+		assert.Equal(t, string(list.apply(nil, nil, msg.origin())), want, "%+v", msg)
+		assert.Equal(t, list.concern(&msg), want != "", "%+v", msg)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -23,9 +24,7 @@ moneypenny@example.org: moneypenny@example.org
 func parsedMasquerade(t testing.TB, content string) *masquerade {
 	t.Helper()
 	entries, err := parseMasquerade("masquerade", []byte(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return &masquerade{hostname: "mx.example.org", sources: []masqueradeSource{
 		func(_ maskLookup, key string) (address.Mailbox, bool, error) {
 			m, ok := entries[key]
@@ -60,9 +59,7 @@ func TestMostSpecialKeyOfMasqueradeCounts(t *testing.T) {
 		"owner+tag=x@a.example.org": "owner+tag=x@mi6.example",
 	} {
 		m, err := address.Parse(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		got, ok, err := q.of(maskLookup{ctx: t.Context()}, m)
 		if err != nil || got.String() != want || ok != (want != in) {
 			t.Errorf("%s: got %s, %v, %v, want %s", in, got, ok, err, want)
@@ -133,9 +130,7 @@ func FuzzMasqueradedField(f *testing.F) {
 			return
 		}
 		out, changed, err := q.field(maskLookup{ctx: t.Context()}, raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if !changed {
 			return
 		}

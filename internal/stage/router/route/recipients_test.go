@@ -1,8 +1,6 @@
 package route
 
 import (
-	"zmailer/internal/run/human"
-
 	"bytes"
 	"strings"
 	"testing"
@@ -11,6 +9,8 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
+	"zmailer/internal/run/human"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/workspec"
 )
@@ -77,9 +77,7 @@ func FuzzRecipientsInTheHeader(f *testing.F) {
 			w.Preamble(&workspec.Spec{Message: "1"})
 			w.Group(workspec.Sender{Channel: "error", Host: "-", Address: "<>", Privilege: "1"},
 				[]workspec.Recipient{{Channel: "error", Host: "x", Address: shown, Privilege: "1"}}, []byte("A: b\n"))
-			if err := w.Close(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, w.Close())
 			s, err := workspec.Parse(b.Bytes())
 			if err != nil || s.Groups[0].Recipients[0].Address != shown {
 				t.Errorf("%q: got %+v, %v", shown, s, err)
@@ -120,9 +118,7 @@ func TestOriginalRecipientOfAnAliasIsKept(t *testing.T) {
 		`"ü \\ "@bücher.test`: `ORCPT=utf-8;"ü\x{20}\x{5C}\x{5C}\x{20}"@bücher.test`,
 	} {
 		m, err := address.Parse(addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if got := notary("", via, m); got != want {
 			t.Errorf("%s: got %q, want %q", addr, got, want)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/router/rules"
 )
 
@@ -25,16 +26,12 @@ func newVerifier(t testing.TB, tables map[string]string) *Verifier {
 		}
 	}
 	for name, text := range tables {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	v, err := NewVerifier(Config{Hostname: "mx.example.org", Rules: rules.Config{
 		Dir: dir, Postmaster: "bond", LocalUsers: filepath.Join(dir, "users"), Subaddress: "+",
 	}}, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { v.Close() })
 	return v
 }
@@ -59,13 +56,9 @@ func TestVerifierSaysWhatAClientMayHear(t *testing.T) {
 		}
 	}
 	nobodys := newVerifier(t, map[string]string{"aliases": "bad: |/bin/sh\n"})
-	if err := os.Chmod(filepath.Join(nobodys.en.c.Rules.Dir, "aliases"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(filepath.Join(nobodys.en.c.Rules.Dir, "aliases"), 0o666))
 	v, err := NewVerifier(nobodys.en.c, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer v.Close()
 	if got := v.Verify(context.Background(), "", "bad@example.org"); got.Text != "Mail to this address is not accepted" {
 		t.Errorf("got %q, want nothing of our files", got)
@@ -110,9 +103,7 @@ func TestServeAnswersEachQuestionOnce(t *testing.T) {
 		want = append(want, id+answer)
 	}
 	var out strings.Builder
-	if err := v.Serve(context.Background(), strings.NewReader(in.String()), &out); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, v.Serve(context.Background(), strings.NewReader(in.String()), &out))
 	got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if got[0] != VerifyGreeting {
 		t.Errorf("greeting %q", got[0])

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -107,19 +108,13 @@ func TestChangedTableHoldsFromTheNextLook(t *testing.T) {
 	c.advance(period)
 	expect("mended", "b", carol)
 	path := filepath.Join(c.dir, "aliases")
-	if err := os.Rename(path, path+"~"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(path, path+"~"))
 	c.advance(period)
 	expect("gone for a moment", "b", carol)
-	if err := os.Rename(path+"~", path); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(path+"~", path))
 	c.advance(period)
 	expect("back", "b", carol)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(path))
 	c.advance(period)
 	expect("gone at the first look", "b", carol)
 	c.advance(period)
@@ -148,12 +143,8 @@ func TestFileThatIsBeingWrittenIsReadWhenItHasSettled(t *testing.T) {
 func TestTableThatCannotBeReadStaysAsItWas(t *testing.T) {
 	c := newConf(t, map[string]string{"users": "carol\n", "aliases": "b: carol\n"})
 	path := filepath.Join(c.dir, "aliases")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(path))
+	assert.Must(t, os.Mkdir(path, 0o755))
 	c.touch("aliases", -time.Hour)
 	for range 3 {
 		c.advance(period)

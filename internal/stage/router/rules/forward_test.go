@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -30,9 +31,7 @@ func newHomes(t *testing.T, forward string, files map[string]string) *conf {
 		}
 		users["ghost"] = User{UID: me, Home: "/nonexistent"}
 		for _, home := range []string{"home/carol", "home/dave"} {
-			if err := os.MkdirAll(filepath.Join(k.Dir, home), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.MkdirAll(filepath.Join(k.Dir, home), 0o755))
 		}
 		k.Forward = forward
 	})
@@ -108,9 +107,7 @@ func TestForwardThatIsNotSafeIsIgnoredAndSaidOnce(t *testing.T) {
 			c := newHomes(t, "~/.forward", map[string]string{"home/carol/.forward": "carol@example.net\n"})
 			path := filepath.Join(c.dir, "home/carol/.forward")
 			if name == "it is a directory" {
-				if err := joinErr(os.Remove(path), os.Mkdir(path, 0o755)); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, joinErr(os.Remove(path), os.Mkdir(path, 0o755)))
 			} else if err := tt.spoil(c.dir, path); err != nil {
 				t.Fatal(err)
 			}
@@ -141,9 +138,7 @@ func TestForwardThatIsNotSafeIsIgnoredAndSaidOnce(t *testing.T) {
 func (c *conf) touchIf(path string) {
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
 		rel, err := filepath.Rel(c.dir, path)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		assert.Must(c.t, err)
 		c.touch(rel, -1e9*3600)
 	}
 }
@@ -189,33 +184,25 @@ func TestClosedDirectoryHidesNoMissingHome(t *testing.T) {
 	known := lookedUp{}
 	for at := above; ; at = filepath.Dir(at) {
 		info, err := os.Lstat(at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		known[at] = info
 		if at == "/" {
 			break
 		}
 	}
-	if err := os.Chmod(above, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(above, 0))
 	t.Cleanup(func() { _ = os.Chmod(above, 0o700) })
 	if os.Geteuid() == 0 {
 		// This thread looks without root's rights to files; it ends with the goroutine.
 		runtime.LockOSThread()
-		if err := unix.Setfsuid(4711); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, unix.Setfsuid(4711))
 		t.Cleanup(func() { _ = unix.Setfsuid(0) }) // before the directory is removed
 	}
 	if _, err := os.Stat(home); !errors.Is(err, fs.ErrPermission) {
 		t.Fatalf("the directory is not closed: %v", err)
 	}
 	f, err := newForwards("~/.forward", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	u := User{Login: "erin", Home: home}
 	file := filepath.Join(home, ".forward")
 	why, trouble := f.failed(reach{known}, u, file, home, fs.ErrNotExist)
@@ -259,9 +246,7 @@ func TestForwardSettingIsThePathOfTheFile(t *testing.T) {
 			k.Passwd = system{"carol": {UID: uint32(os.Geteuid()), Home: c.dir + "/home/carol"}, "dave": {UID: uint32(os.Geteuid()), Home: c.dir + "/home/dave"}}
 			k.Forward = strings.ReplaceAll(tt.setting, "@DIR", c.dir)
 			r, err := New(k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			c.Rules = r
 			if got, want := c.resolve("carol", false), []string{strings.ReplaceAll(tt.want, "@DIR", c.dir)}; !cmp.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
@@ -328,9 +313,7 @@ func TestTraceTellsEveryStep(t *testing.T) {
 	k := c.config()
 	k.Passwd, k.Forward, k.Subaddress = system{"carol": {UID: uint32(os.Geteuid()), Home: c.dir + "/home/carol"}}, "~/.forward", "+"
 	r, err := New(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	c.Rules = r
 	var got []string
 	steps := func(s Step) {
@@ -339,9 +322,7 @@ func TestTraceTellsEveryStep(t *testing.T) {
 		got = append(got, text)
 	}
 	m := mustParse(t, "sales@old.example")
-	if err := r.Tables().Resolve(t.Context(), Query{Recipient: m, Trace: steps}, func(Target) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, r.Tables().Resolve(t.Context(), Query{Recipient: m, Trace: steps}, func(Target) error { return nil }))
 	want := []string{
 		"0 sales@old.example | fqdnaliases | fqdnaliases:1 | @old.example | %1@example.org",
 		"1 sales@example.org | fqdnaliases |  |  | no entry",

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	tabletext "zmailer/internal/table/text"
 )
@@ -25,9 +26,7 @@ func (oneUser) LookupUID(uint32) (User, bool, error) { return User{}, false, nil
 func fuzzTables(t testing.TB, name, text string) (*Tables, error) {
 	t.Helper()
 	k, err := newTables(Config{Hostname: "mx.example.org", Passwd: oneUser{}, Now: time.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	s := source{name: name, text: text, rights: rights{uid: 1}}
 	return k, k.addText(name, s)
 }
@@ -95,9 +94,7 @@ func BenchmarkResolve(b *testing.B) {
 		if err == nil {
 			err = errors.Join(k.addText("aliases", source{text: aliases.String()}), k.addText("fqdnaliases", source{text: whole.String()}))
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, err)
 		for name, m := range map[string]address.Mailbox{
 			"route": {Local: "x", Domain: "a.b.d7.example"}, "default": {Local: "x", Domain: "a.b.example"}, "alias": {Local: "a7"},
 		} {
@@ -105,9 +102,7 @@ func BenchmarkResolve(b *testing.B) {
 				b.ReportAllocs()
 				give := func(Target) error { return nil }
 				for b.Loop() {
-					if err := k.Resolve(b.Context(), Query{Recipient: m}, give); err != nil {
-						b.Fatal(err)
-					}
+					assert.Must(b, k.Resolve(b.Context(), Query{Recipient: m}, give))
 				}
 			})
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -20,9 +21,7 @@ import (
 func (c *conf) senders(rcpt string, report bool) []string {
 	c.t.Helper()
 	m, err := address.Parse(rcpt)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.Must(c.t, err)
 	list, err := collect(c.Tables(), m, report)
 	if err != nil {
 		return []string{"trouble: " + err.Error()}
@@ -70,9 +69,7 @@ func newSystem(t testing.TB, users system, files map[string]string, change func(
 		change(&k)
 	}
 	r, err := New(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	c.Rules = r
 	return c
 }
@@ -297,9 +294,7 @@ func TestListThatChangesWhileItIsReadIsOldWholeOrTrouble(t *testing.T) {
 			c.largeList("lists/large", n)
 			change := func(list string) func() {
 				return func() {
-					if err := tt.change(filepath.Join(c.dir, "lists", list)); err != nil {
-						t.Fatal(err)
-					}
+					assert.Must(t, tt.change(filepath.Join(c.dir, "lists", list)))
 				}
 			}
 			got, err := count(c, "large", change("large"))
@@ -322,9 +317,7 @@ func TestListsThatAreGoneAreTrouble(t *testing.T) {
 	c := newConf(t, map[string]string{"users": "carol\n", "lists/staff": "a@list.example\n"})
 	want := c.resolve("staff", false)
 	dir := filepath.Join(c.dir, "lists")
-	if err := os.Rename(dir, dir+".old"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(dir, dir+".old"))
 	for _, name := range []string{"staff", "nosuch"} {
 		c.advance(time.Hour)
 		list, err := collect(c.Tables(), address.Mailbox{Local: name}, false)
@@ -332,9 +325,7 @@ func TestListsThatAreGoneAreTrouble(t *testing.T) {
 			t.Errorf("%s: got %v, %v, want trouble with the lists", name, list, err)
 		}
 	}
-	if err := os.Rename(dir+".old", dir); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(dir+".old", dir))
 	if got := c.resolve("staff", false); !cmp.Equal(got, want) {
 		t.Errorf("back again: got %q, want %q", got, want)
 	}
@@ -352,9 +343,7 @@ func TestListThatIsBeingWrittenIsWaitedFor(t *testing.T) {
 	k := c.config()
 	k.Now = func() time.Time { return time.Unix(0, c.now.Add(int64(settle/4))) }
 	r, err := New(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	c.Rules = r
 	c.touch("lists/staff", 0)
 	if got, want := c.resolve("staff", false), []string{"smtp list.example a@list.example 65534"}; !cmp.Equal(got, want) {
@@ -375,9 +364,7 @@ func TestListWithALineWithoutEndIsTrouble(t *testing.T) {
 func TestIncludedFileIsKnownByMoreThanItsName(t *testing.T) {
 	c := newConf(t, map[string]string{"users": "carol\n", "aliases": "x: :include:@DIR/f\n",
 		"f": ":include:@DIR/./f\n:include:@DIR//f\n:include:@DIR/link\na@example.net\n"})
-	if err := os.Symlink("f", filepath.Join(c.dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Symlink("f", filepath.Join(c.dir, "link")))
 	got := c.resolve("x", false)
 	if len(got) != 4 || got[3] != "smtp example.net a@example.net 65534" {
 		t.Errorf("want three loops and an address, got %d: %q", len(got), got)

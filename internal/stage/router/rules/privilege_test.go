@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 const otherUID, thirdUID = 70001, 70002
@@ -59,9 +61,7 @@ func TestWhoIsBehindAFile(t *testing.T) {
 			if err == nil && tt.make != nil {
 				err = tt.make(d)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			if tt.path == "" {
 				tt.path = "a/b/file"
 			}
@@ -137,19 +137,13 @@ func TestProgramsActAsWhoeverWroteThem(t *testing.T) {
 			tt.files["users"] = "carol\n"
 			c := newConf(t, tt.files)
 			for file, uid := range tt.owners {
-				if err := os.Chown(filepath.Join(c.dir, file), uid, -1); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.Chown(filepath.Join(c.dir, file), uid, -1))
 			}
 			for file, mode := range tt.modes {
-				if err := os.Chmod(filepath.Join(c.dir, file), mode); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.Chmod(filepath.Join(c.dir, file), mode))
 			}
 			// What the test makes temporary directories in is ours alone.
-			if err := os.Chmod(filepath.Dir(c.dir), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.Chmod(filepath.Dir(c.dir), 0o755))
 			c.advance(period)
 			got := c.resolve(tt.rcpt, false)
 			for i := range got {
@@ -173,9 +167,7 @@ func TestCheckNamesProgramsThatWillBeRefused(t *testing.T) {
 		t.Errorf("all is well: got %v", err)
 	}
 	for _, name := range []string{"aliases", "lists/x", "lists/y"} {
-		if err := os.Chmod(filepath.Join(c.dir, name), 0o664); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chmod(filepath.Join(c.dir, name), 0o664))
 	}
 	c.advance(period)
 	got := strings.ReplaceAll(fmt.Sprint(c.Check(t.Context())), c.dir+"/", "")

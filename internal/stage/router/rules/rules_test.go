@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -42,9 +43,7 @@ func newConf(t testing.TB, files map[string]string) *conf {
 		c.write(name, text)
 	}
 	r, err := New(c.config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	c.Rules = r
 	return c
 }
@@ -65,12 +64,8 @@ func (c *conf) config() Config {
 func (c *conf) write(name, text string) {
 	c.t.Helper()
 	path := filepath.Join(c.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		c.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "@DIR", c.dir)), 0o644); err != nil {
-		c.t.Fatal(err)
-	}
+	assert.Must(c.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	assert.Must(c.t, os.WriteFile(path, []byte(strings.ReplaceAll(text, "@DIR", c.dir)), 0o644))
 	c.touch(name, -time.Hour)
 }
 
@@ -78,9 +73,7 @@ func (c *conf) write(name, text string) {
 func (c *conf) touch(name string, age time.Duration) {
 	c.t.Helper()
 	at := time.Unix(0, c.now.Load()).Add(age)
-	if err := os.Chtimes(filepath.Join(c.dir, name), at, at); err != nil {
-		c.t.Fatal(err)
-	}
+	assert.Must(c.t, os.Chtimes(filepath.Join(c.dir, name), at, at))
 }
 
 func (c *conf) advance(d time.Duration) { c.now.Add(int64(d)) }
@@ -100,9 +93,7 @@ func collect(k *Tables, m address.Mailbox, report bool) ([]Target, error) {
 func (c *conf) resolve(rcpt string, report bool) []string {
 	c.t.Helper()
 	m, err := address.Parse(rcpt)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.Must(c.t, err)
 	list, err := collect(c.Tables(), m, report)
 	if err != nil {
 		return []string{"trouble: " + err.Error()}
@@ -117,9 +108,7 @@ func (c *conf) resolve(rcpt string, report bool) []string {
 		word, coded, more := strings.Cut(host, ":")
 		if more && k.Channel == Error {
 			text, err := address.DecodeXText(coded)
-			if err != nil {
-				c.t.Fatal(err)
-			}
+			assert.Must(c.t, err)
 			host = word + ": " + strings.ReplaceAll(strings.ReplaceAll(text, c.dir+"/", ""), c.dir, "DIR") + ":"
 		}
 		out = append(out, k.Channel+" "+host+" "+k.User+" "+uid)
@@ -284,9 +273,7 @@ func TestPostmasterIsAlwaysDelivered(t *testing.T) {
 			k := c.config()
 			k.Postmaster = tt.setting
 			r, err := New(k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			c.Rules = r
 			if got := strings.Join(c.resolve("postmaster@mx.example.org", false), ", "); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
@@ -398,9 +385,7 @@ func TestValuesOfAFileThatOthersMayWriteActAsNobody(t *testing.T) {
 		{"all write the directory", ".", 0o777, []string{"error unsafe: |/bin/prog in members:1: the directory DIR may be written by everybody: list 65534",
 			"error unsafe: /srv/list in aliases:1: the directory DIR may be written by everybody: list 65534"}},
 	} {
-		if err := os.Chmod(filepath.Join(c.dir, tt.file), tt.mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chmod(filepath.Join(c.dir, tt.file), tt.mode))
 		c.advance(period)
 		if got := c.resolve("list", false); !cmp.Equal(got, tt.want) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
@@ -424,9 +409,7 @@ func TestLookupThatFailsIsTroubleNotAnUnknownUser(t *testing.T) {
 	k := c.config()
 	k.Passwd = unreachable{}
 	r, err := New(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	_, err = collect(r.Tables(), address.Mailbox{Local: "carol"}, false)
 	if trouble, ok := IsTrouble(err); !ok || trouble.Why != "users" {
 		t.Errorf("got %v, want trouble with users", err)
@@ -438,9 +421,7 @@ func TestLookupThatFailsIsTroubleNotAnUnknownUser(t *testing.T) {
 
 func TestBuiltInTablesAreUsedWithoutADirectory(t *testing.T) {
 	r, err := New(Config{Hostname: "mx.example.org"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if ok, err := r.Tables().IsLocal(t.Context(), address.Mailbox{Local: "x", Domain: "LocalHost"}); !ok || err != nil {
 		t.Error("localhost: got remote, want local as the built-in localnames say")
 	}
@@ -469,8 +450,6 @@ func TestUnusableSettingIsAConfigurationError(t *testing.T) {
 func mustParse(t *testing.T, s string) address.Mailbox {
 	t.Helper()
 	m, err := address.Parse(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return m
 }

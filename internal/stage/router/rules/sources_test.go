@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/table"
 	"zmailer/internal/table/text"
@@ -26,9 +27,7 @@ func newMapServer(t *testing.T, values map[string]string) *mapServer {
 	t.Helper()
 	s := &mapServer{path: filepath.Join(t.TempDir(), "sock")}
 	l, err := net.Listen("unix", s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -70,13 +69,9 @@ func withSources(t *testing.T, files map[string]string, sources map[text.Kind][]
 	k := c.config()
 	k.Sources = sources
 	r, err := New(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, r.Close())
 	})
 	c.Rules = r
 	return c
@@ -187,9 +182,7 @@ func TestSourceThatCannotTellIsTroubleNotAMissingKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := withSources(t, map[string]string{"users": "carol\n"}, map[text.Kind][]string{tt.kind: {tt.source}})
 			m, err := address.Parse(tt.rcpt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			list, err := collect(c.Tables(), m, false)
 			trouble, ok := IsTrouble(err)
 			if !ok || trouble.Why != string(tt.kind) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/assert"
 )
 
 // Whoever Resolve finds Verify finds, and whom it does not find Verify does not find.
@@ -24,9 +25,7 @@ func TestVerifyFindsWhomResolveFinds(t *testing.T) {
 	k := c.config()
 	k.Subaddress = "+"
 	tagged, err := New(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	c.Rules = tagged
 	for to, want := range map[string]string{
 		"bob@example.org":            "",
@@ -62,13 +61,9 @@ func TestVerifyFindsWhomResolveFinds(t *testing.T) {
 	} {
 		t.Run(to, func(t *testing.T) {
 			m, err := address.Parse(to)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			got, err := c.Tables().Verify(context.Background(), m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			word, _, _ := strings.Cut(got.Host, ":")
 			if (got.Channel == Error) != (want != "") || want != "" && word != want {
 				t.Errorf("got %s!%s, want %q", got.Channel, got.Host, want)
@@ -94,9 +89,7 @@ func TestVerifyFindsWhomResolveFinds(t *testing.T) {
 func TestVerifyReadsNoLists(t *testing.T) {
 	c := newConf(t, map[string]string{"users": "bob\n", "lists/big": "x\n"})
 	big := c.dir + "/lists/big"
-	if err := os.WriteFile(big, []byte(strings.Repeat("not an address, not a list\x00\n", 100000)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(big, []byte(strings.Repeat("not an address, not a list\x00\n", 100000)), 0o644))
 	n := testing.AllocsPerRun(20, func() {
 		got, err := c.Tables().Verify(context.Background(), address.Mailbox{Local: "big", Domain: "mx.example.org"})
 		if err != nil || got.Channel == Error {
@@ -114,9 +107,7 @@ func TestVerifyTellsTroubleFromNobody(t *testing.T) {
 	k.Passwd = brokenUsers{}
 	k.LocalUsers = "passwd"
 	r, err := New(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if got, err := r.Tables().Verify(context.Background(), address.Mailbox{Local: "bob"}); err == nil {
 		t.Errorf("got %+v, want trouble", got)
 	} else if _, ok := IsTrouble(err); !ok {

@@ -22,6 +22,7 @@ type rig struct {
 	lost     []*thread.Vertex
 	done     int
 	unlocked int
+	outcomes []string               // result and last line of the answer
 	starts   []func(Process, error) // that are under way
 }
 
@@ -62,12 +63,23 @@ func (r *rig) give(a *Agent, number uint64) *thread.Vertex {
 func (r *rig) Start(_ Launch, _, _ string, started func(Process, error)) {
 	r.starts = append(r.starts, started)
 }
-func (r *rig) Given(*Agent, *thread.Vertex)                                {}
-func (r *rig) Answered(*thread.Vertex, *thread.Recipient, *taproto.Answer) {}
-func (r *rig) Done(j *Job)                                                 { r.done++ }
-func (r *rig) Late(*Doubt, *thread.Outcome, taproto.Word, bool)            {}
-func (r *rig) Stray(uint64)                                                {}
-func (r *rig) Unlocked()                                                   { r.unlocked++ }
+func (r *rig) Given(*Agent, *thread.Vertex)                     {}
+func (r *rig) Late(*Doubt, *thread.Outcome, taproto.Word, bool) {}
+func (r *rig) Stray(uint64)                                     {}
+func (r *rig) Unlocked()                                        { r.unlocked++ }
+func (r *rig) Answered(_ *thread.Vertex, x *thread.Recipient, ans *taproto.Answer) {
+	r.answered(x.Result, ans.Text)
+}
+func (r *rig) Done(j *Job) {
+	r.done++
+	for _, o := range j.Outcomes {
+		r.answered(o.Result, o.Text)
+	}
+}
+func (r *rig) answered(result thread.Result, text string) {
+	word := map[thread.Result]string{thread.Delivered: "delivered", thread.Failed: "failed", thread.Deferred: "deferred"}[result]
+	r.outcomes = append(r.outcomes, word+" "+thread.LastLine(text))
+}
 func (r *rig) Lost(j *Job) {
 	r.lost = append(r.lost, j.Vertex)
 	r.core.Stop(j.Vertex, r.now)

@@ -347,3 +347,23 @@ uucp/*
 		}
 	}
 }
+
+// Each of as many clauses as a file may have sets what it says, and more are refused.
+func TestDel9ManyClauses(t *testing.T) {
+	const most = 1 << 16
+	var text strings.Builder
+	for i := range most {
+		fmt.Fprintf(&text, "smtp/h%d\n\tinterval=%ds command=\"x\"\n", i, i+1)
+	}
+	c, err := Parse("scheduler.conf", []byte(text.String()), nil)
+	assert.Must(t, err)
+	for _, i := range []int{0, 255, 256, most / 2, most - 257, most - 1} {
+		if s := c.Match("smtp", fmt.Sprintf("h%d", i)); s == nil || s.Interval != time.Duration(i+1)*time.Second {
+			t.Errorf("clause %d: got %+v", i, s)
+		}
+	}
+	text.WriteString("smtp/*\n\tcommand=\"x\"\n")
+	if _, err := Parse("scheduler.conf", []byte(text.String()), nil); err == nil {
+		t.Error("a file with one clause more is read")
+	}
+}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
@@ -25,8 +24,8 @@ import (
 )
 
 // TestMain is also a transport agent and a scheduler, in processes of their own:
-// TEST_AGENT=script does what each recipient's local part says, TEST_AGENT=playback
-// gives recorded answers, TEST_SCHEDULER=DIR runs a scheduler.
+// TEST_AGENT=script does what each recipient's local part says, TEST_SCHEDULER=DIR
+// runs a scheduler.
 func TestMain(m *testing.M) {
 	var err error
 	switch {
@@ -34,8 +33,6 @@ func TestMain(m *testing.M) {
 		err = runScript(os.Stdin, os.Stdout)
 	case os.Getenv("TEST_AGENT") == "child":
 		<-time.After(time.Minute) // an orphan that somebody has to end
-	case os.Getenv("TEST_AGENT") == "playback":
-		err = runPlayback(os.Stdin, os.Stdout)
 	case os.Getenv("TEST_SCHEDULER") != "":
 		err = runTestScheduler(os.Getenv("TEST_SCHEDULER"))
 	default:
@@ -370,85 +367,6 @@ func indexOf(spec *workspec.Spec, off int64) int {
 	panic("no such recipient")
 }
 
-// runPlayback answers each job with what the recorded agent said for it.
-func runPlayback(in io.Reader, out io.Writer) error {
-	file, err := os.Open(os.Getenv("TEST_TRANSCRIPT"))
-	if err != nil {
-		return err
-	}
-	steps, err := taproto.ReadTranscript(file)
-	if err != nil {
-		return err
-	}
-	said := map[string][]string{} // by number, one text a job
-	first := true
-	for _, st := range steps {
-		for _, line := range st.Lines() {
-			number, _, ok := strings.Cut(line, "/")
-			if st.Kind != taproto.AgentSaid || line == "#hungry" || !ok {
-				first = true
-				continue
-			}
-			if first {
-				said[number] = append(said[number], "")
-				first = false
-			}
-			said[number][len(said[number])-1] += line + "\n"
-		}
-	}
-	po, err := postoffice.OpenDir("..", 2, false)
-	if err != nil {
-		return err
-	}
-	fmt.Fprint(out, "#hungry\n")
-	scan := bufio.NewScanner(in)
-	for scan.Scan() {
-		note("..", "told %q", scan.Text())
-		if name, _, ok := strings.Cut(scan.Text(), "\t"); ok {
-			number := filepath.Base(name)
-			if err := playOne(po, name, said[number][0]); err != nil {
-				return err
-			}
-			fmt.Fprint(out, said[number][0])
-			if len(said[number]) > 1 {
-				said[number] = said[number][1:]
-			}
-		}
-		fmt.Fprint(out, "#hungry\n")
-	}
-	return scan.Err()
-}
-
-// playOne leaves the tags that the recorded agent left.
-func playOne(po *postoffice.PostOffice, name, lines string) error {
-	f, err := po.Queue.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for line := range strings.Lines(lines) {
-		a := taproto.ParseLine([]byte(strings.TrimSuffix(line, "\n"))).Answer
-		tag := workspec.TagToDo
-		switch a.Word {
-		case taproto.OK3:
-			tag = workspec.TagOK
-		case taproto.Error2:
-			tag = workspec.TagFailed
-			d, err := os.ReadFile(os.Getenv("TEST_DIAGNOSTIC"))
-			if err != nil {
-				return err
-			}
-			if err := f.Append(d[strings.LastIndex(string(d), "\nd")+1:]); err != nil {
-				return err
-			}
-		}
-		if err := f.SetTag(workspec.TagBytes(workspec.FormatOurs, tag), workspec.TagOffset(a.Offset)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // runTestScheduler runs a scheduler of a test's postoffice until it is killed.
 func runTestScheduler(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -457,7 +375,7 @@ func runTestScheduler(dir string) error {
 	if err != nil {
 		return err
 	}
-	conf, err := conf.Parse("scheduler.conf", text, noEnv)
+	conf, err := conf.Parse("scheduler.conf", text, nil)
 	if err != nil {
 		return err
 	}

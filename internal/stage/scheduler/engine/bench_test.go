@@ -5,9 +5,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"zmailer/internal/postoffice"
+	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/store/storetest"
+	"zmailer/internal/stage/scheduler/thread"
 )
 
 // BenchmarkSchedule is one message from transport/ to the unlink, with an agent in
@@ -19,31 +27,13 @@ func BenchmarkSchedule(b *testing.B) {
 	done := &finishes{Handler: slog.NewTextHandler(io.Discard, nil), left: b.N, ended: make(chan struct{})}
 	r.config.Log = slog.New(done)
 	for i := range b.N {
-		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp host%d ok@h", i%10)})
+		r.queue(fmt.Sprintf("smtp host%d ok@h", i%10))
 	}
 	b.ResetTimer()
 	r.start()
 	<-done.ended
 	b.StopTimer()
-	if err := r.stop(); err != nil {
-		b.Fatal(err)
-	}
-}
-
-// BenchmarkLoad is reading one specification with ten recipients.
-func BenchmarkLoad(b *testing.B) {
-	b.ReportAllocs()
-	x, _ := diskBox(b)
-	var list []storetest.Rcpt
-	for i := range 10 {
-		list = append(list, storetest.Rcpt{Line: fmt.Sprintf("smtp host%d user%d@host.example", i%3, i)})
-	}
-	name := x.Queue("a@b", list...)
-	for b.Loop() {
-		if _, err := x.spool.Load(name); err != nil {
-			b.Fatal(err)
-		}
-	}
+	r.stop()
 }
 
 // finishes is a log that counts finished messages.
@@ -65,4 +55,197 @@ func (f *finishes) Handle(ctx context.Context, r slog.Record) error {
 		return nil
 	}
 	return f.Handler.Handle(ctx, r)
+}
+
+// deep is an engine that has read so many specifications, for 10,000 hosts, all of
+// which are due in ten hours.
+func deep(b testing.TB, n int) *engine { return grow(b, n, func(int) {}) }
+
+// grow is deep that calls each before each message.
+func grow(b testing.TB, n int, each func(i int)) *engine {
+	box, dir := diskBox(b)
+	e := newStepped(b, box, dir, func(c *Config) { c.Log = slog.New(slog.DiscardHandler) })
+	for i := range n {
+		each(i)
+		e.read(i, fmt.Sprintf("host%d.example", i%10_000), e.now.Add(10*time.Hour))
+	}
+	return e
+}
+
+// read takes in what a specification with one recipient says.
+func (e *engine) read(i int, host string, next time.Time) *thread.Message {
+	number := uint64(i + 1_000_000)
+	name := fmt.Sprint(number)
+	e.intake.loaded(name, &store.Loaded{Conf: e.spool.Conf.Current(), Name: name, Number: number, Total: 1, Owes: true,
+		ID: postoffice.SpoolID{Ino: number, MTime: e.now.UnixNano()},
+		Open: []store.Waiting{{Offset: 100, Channel: "smtp", Host: host, Address: fmt.Sprintf("user%d@%s", i, host),
+			Attempts: 1, Next: next}}}, nil)
+	return e.messages.get(number)
+}
+
+// BenchmarkDepth is what a message costs the engine, without disk and agents, that
+// comes, is delivered and goes while so many others wait.
+func BenchmarkDepth(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("messages=%d", n), func(b *testing.B) {
+			e := deep(b, n)
+			ring := e.reconfiguration.ring("smtp", "fresh")
+			runtime.GC()
+			b.ReportAllocs()
+			for b.Loop() {
+				m := e.read(n, "fresh", time.Time{})
+				v := e.core.Take(ring, e.now)
+				v.Recipients()[0].Result = thread.Delivered
+				e.core.End(v, thread.HostWait{}, e.now)
+				e.ends.forget(m)
+			}
+		})
+	}
+}
+
+// BenchmarkTurns is the longest turn of everything that has to do with the whole
+// queue, of a million messages: each metric is one turn.
+func BenchmarkTurns(b *testing.B) {
+	const n = 1_000_000
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	e := deep(b, n)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	longest := map[string]time.Duration{}
+	turn := func(what string, fn func()) {
+		began := time.Now()
+		fn()
+		longest[what] = max(longest[what], time.Since(began))
+	}
+	for b.Loop() {
+		for part := 0; part < tableParts; {
+			turn("look", func() { part = e.scanner.unseen(0, part) })
+		}
+		turn("etrn", func() { e.Kick("host77.example", func(int) {}) })
+		turn("clock-set", func() { e.clock.shift(time.Hour) })
+		e.now = e.now.Add(time.Hour)
+	}
+	e.now = e.now.Add(11 * time.Hour)
+	for next := e.core.Next(); !next.IsZero() && !next.After(e.now); next = e.core.Next() {
+		turn("all-due", func() { e.core.Advance(e.now) })
+	}
+	for i := n; i < n+100_000; i++ {
+		turn("read", func() { e.read(i, "fresh", e.now.Add(time.Hour)) })
+	}
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/message")
+	for what, d := range longest {
+		b.ReportMetric(d.Seconds()*1e3, "ms-"+what)
+	}
+}
+
+// BenchmarkList is what a list's specification of 100,000 recipients costs the scheduler:
+// to read it, to make threads of it, and to end one host's after the other. The metrics
+// are of the processor, not of the clock.
+func BenchmarkList(b *testing.B) {
+	const n = 100_000
+	for _, hosts := range []int{1, 10_000, n} {
+		b.Run(fmt.Sprintf("hosts=%d", hosts), func(b *testing.B) {
+			box, dir := diskBox(b)
+			list := make([]storetest.Rcpt, n)
+			for i := range list {
+				list[i].Line = fmt.Sprintf("smtp h%d.example user%d@h%d.example", i%hosts, i, i%hosts)
+			}
+			name := box.Queue("owner-list@mx.example", list...)
+			e := newStepped(b, box, dir, func(c *Config) { c.Log = slog.New(slog.DiscardHandler) })
+			var before, after runtime.MemStats
+			var load, place, end time.Duration
+			for b.Loop() {
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				began := processor()
+				l, err := e.spool.Load(name)
+				if err != nil || len(l.Open) != n {
+					b.Fatal(err)
+				}
+				load += processor() - began
+				began = processor()
+				e.intake.loaded(name, l, nil)
+				place += processor() - began
+				l = nil
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				m := e.messages.get(numberOf(name))
+				began = processor()
+				var rings []*thread.Ring
+				seen := map[*thread.Ring]bool{}
+				m.Vertices(func(v *thread.Vertex) {
+					if !seen[v.Thread.Ring] {
+						seen[v.Thread.Ring] = true
+						rings = append(rings, v.Thread.Ring)
+					}
+				})
+				ended := 0
+				for _, ring := range rings {
+					for v := e.core.Take(ring, e.now); v != nil; v = e.core.Take(ring, e.now) {
+						rcpts := v.Recipients()
+						for i := range rcpts {
+							rcpts[i].Result = thread.Delivered
+							if v.Answered() != (i == len(rcpts)-1) {
+								b.Fatal("answered too soon or never")
+							}
+						}
+						ended += len(rcpts)
+						e.core.End(v, thread.HostWait{}, e.now)
+					}
+				}
+				if ended != n {
+					b.Fatalf("%d recipients ended", ended)
+				}
+				e.ends.forget(m)
+				end += processor() - began
+			}
+			b.ReportMetric(load.Seconds()*1e3/float64(b.N), "ms-load")
+			b.ReportMetric(place.Seconds()*1e3/float64(b.N), "ms-place")
+			b.ReportMetric(end.Seconds()*1e3/float64(b.N), "ms-end")
+			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/recipient")
+		})
+	}
+}
+
+// processor is what this process has had of the processors.
+func processor() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func numberOf(name string) uint64 {
+	n, _ := postoffice.ParseName(name)
+	return n.Ino
+}
+
+// BenchmarkReconfigure measures how long the engine is busy with a new scheduler.conf over
+// 100,000 messages to 10,000 hosts, which is what deliveries wait for.
+func BenchmarkReconfigure(b *testing.B) {
+	const before = "*/* interval=1m expiry=3d maxthr=5\nsmtp/*\n\tcommand=\"ta $channel\"\n"
+	for name, after := range map[string]string{
+		"nothing":  "# another text\n" + before,
+		"policy":   strings.Replace(before, "expiry=3d", "expiry=2d", 1),
+		"new ring": strings.Replace(before, "smtp/*\n", "smtp/host?*\n", 1),
+	} {
+		b.Run(name, func(b *testing.B) {
+			box, dir := diskBox(b)
+			e := newStepped(b, box, dir, func(c *Config) { c.Conf, c.Log = mustConf(b, before), slog.New(slog.DiscardHandler) })
+			for i := range 100_000 {
+				m := &thread.Message{Number: uint64(i + 1), Stamp: e.now.UnixNano(), Open: 1, Total: 1}
+				m.SetName(fmt.Sprint(i+1, "-1"))
+				e.messages.put(m)
+				e.placement.place(m, []store.Waiting{{Offset: 10, Channel: "smtp", Host: fmt.Sprintf("host%d.example", i%10_000), Address: "x@h",
+					Attempts: i % 2, Next: e.now.Add(time.Duration(i%2) * time.Minute)}})
+			}
+			b.ResetTimer()
+			for i := range b.N {
+				e.reconfiguration.reconfigure(mustConf(b, []string{after, before}[i%2]), "asked")
+			}
+		})
+	}
 }

@@ -2,12 +2,14 @@ package engine
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/conf"
-	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -37,7 +39,7 @@ func TestClockSetByADayWhileMessagesWait(t *testing.T) {
 			var want []string
 			for i := range 4 {
 				want = append(want, fmt.Sprintf("defer3.%d@h", i), fmt.Sprintf("retryat1.%d@h", i))
-				r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h%d %s", i, want[2*i])}, storetest.Rcpt{Line: fmt.Sprintf("smtp g%d %s", i, want[2*i+1])})
+				r.queue(fmt.Sprintf("smtp h%d %s", i, want[2*i]), fmt.Sprintf("smtp g%d %s", i, want[2*i+1]))
 			}
 			r.start()
 			r.wait(8, "msg=deferred", "attempt=1")
@@ -52,12 +54,8 @@ func TestClockSetByADayWhileMessagesWait(t *testing.T) {
 				t.Errorf("all was delivered %v after the clock was set, want about a second", took)
 			}
 			r.deliveredOnce(want...)
-			if n, _ := r.events.count("msg=expired"); n != 0 {
-				t.Errorf("%d recipients expired, want none", n)
-			}
-			if n, _ := r.events.count("msg=clock-set"); n != 1 {
-				t.Errorf("the clock is said to be set %d times, want once", n)
-			}
+			r.never("msg=expired")
+			r.exactly(1, "msg=clock-set")
 		})
 	}
 }
@@ -70,25 +68,21 @@ func TestClockSetBackWhileNoSchedulerRuns(t *testing.T) {
 	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, waiting)
 	r.config.clocks.now = clock.now
 	for i := range 3 {
-		r.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h%d defer2.%d@h", i, i)}, storetest.Rcpt{Line: fmt.Sprintf("smtp g%d deferall1.%d@h", i, i)})
+		r.queue(fmt.Sprintf("smtp h%d defer2.%d@h", i, i), fmt.Sprintf("smtp g%d deferall1.%d@h", i, i))
 	}
 	r.start()
 	r.wait(6, "msg=deferred")
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	r.stop()
 	clock.set(-24 * time.Hour)
 	r.start()
 	r.wait(3, "msg=finished")
-	if n, _ := r.events.count("msg=expired"); n != 0 {
-		t.Errorf("%d recipients expired, want none", n)
-	}
+	r.never("msg=expired")
 }
 
 // A clock that is set by an hour makes no thread still.
 func TestClockThatIsSetMovesTheTimeOfProgress(t *testing.T) {
-	b, _ := diskBox(t)
-	e := newEngine(Config{Conf: b.spool.Conf, Log: b.spool.Log}, b.PO)
+	b, dir := diskBox(t)
+	e := newStepped(t, b, dir, nil)
 	now := time.Unix(1_800_000_000, 0)
 	e.monitor.still = map[*thread.Thread]stillness{nil: {since: now}}
 	e.clock.shift(time.Hour)
@@ -100,8 +94,8 @@ func TestClockThatIsSetMovesTheTimeOfProgress(t *testing.T) {
 // A reminder of a message that is gone from the disk, while an agent has it still, does
 // nothing to its name, which may be another's by then.
 func TestReminderOfWhatIsGone(t *testing.T) {
-	b, _ := diskBox(t)
-	e := newEngine(Config{Conf: b.spool.Conf, Log: b.spool.Log}, b.PO)
+	b, dir := diskBox(t)
+	e := newStepped(t, b, dir, nil)
 	e.ends.remind(&thread.Message{Number: 1})
 	if len(e.changes.busy) != 0 {
 		t.Error("its file is looked at")
@@ -141,5 +135,60 @@ func TestBootClockIsAskedOnceASecondAndAfterSleep(t *testing.T) {
 		if got := asked - before; got != step.asked {
 			t.Errorf("%s: it was asked %d times, want %d", step.name, got, step.asked)
 		}
+	}
+}
+
+// leaps is a clock that a test puts forward as a whole: that much time has passed.
+type leaps struct {
+	by    atomic.Int64
+	begin time.Time
+}
+
+func (l *leaps) clocks() clocks {
+	l.begin = time.Now()
+	return clocks{
+		now:    func() time.Time { return time.Now().Add(time.Duration(l.by.Load())) },
+		steady: func() time.Duration { return time.Since(l.begin) + time.Duration(l.by.Load()) },
+	}
+}
+
+// A message whose file has a time that is still to come gets old all the same, whatever
+// starts of the scheduler come between: its age is counted from the change of its inode.
+func TestDel9FutureTimeExpires(t *testing.T) {
+	t.Parallel()
+	for name, touch := range map[string]bool{"before the scheduler sees it": false, "while it waits": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clock := &leaps{}
+			r := newRig(t, scriptConf("TEST_SLOTS=1", "expiry=4h interval=10m retries=1 idlemax=1s"), 0, nil)
+			r.config.clocks = clock.clocks()
+			file := r.queue("smtp h defer999@h")
+			future := time.Now().Add(10 * 365 * 24 * time.Hour)
+			set := func() {
+				assert.Must(t, os.Chtimes(filepath.Join(r.dir, "queue", file), future, future))
+			}
+			if !touch {
+				set()
+			}
+			r.start()
+			r.wait(1, "msg=deferred")
+			if touch {
+				set()
+			}
+			clock.by.Add(int64(3 * time.Hour))
+			if touch {
+				r.queue("smtp h2 ok@h") // it wakes the scheduler
+				r.wait(1, "msg=touched")
+			} else {
+				r.stop()
+				r.start()
+			}
+			r.wait(2, "msg=deferred")
+			r.never("msg=expired")
+			clock.by.Add(int64(2 * time.Hour))
+			r.queue("smtp h3 ok@h")
+			r.wait(1, "msg=expired", "rcpt=defer999@h")
+			r.wait(1, "msg=report", "kind=failed")
+		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/store/storetest"
@@ -81,11 +82,9 @@ func newFates(t *testing.T, rng *rand.Rand) *fates {
 		t.Cleanup(func() { _ = os.RemoveAll(shm) })
 	}
 	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
-	w := &fates{box: newBoxConf(t, f, 0, fatesConf), rng: rng, of: map[string]*fate{}, hosts: 7, log: newLogLines(), trail: map[string][]string{}}
+	w := &fates{box: boxOf(t, storetest.New(t, f, 0), fatesConf), rng: rng, of: map[string]*fate{}, hosts: 7, log: newLogLines(), trail: map[string][]string{}}
 	w.e = newEngine(Config{spawner: w, Dir: dir, Conf: w.spool.Conf, Hostname: w.spool.Hostname, Postmaster: w.spool.Postmaster, Log: slog.New(w.log),
 		MonitorEvery: 1000 * time.Hour, clocks: clocks{now: func() time.Time { return w.Now }, steady: func() time.Duration { return time.Duration(w.Now.UnixNano()) }}}, w.PO)
 	w.e.clock.tick()
@@ -99,18 +98,14 @@ func newFates(t *testing.T, rng *rand.Rand) *fates {
 func (w *fates) recordings() {
 	w.T.Helper()
 	after, err := os.ReadFile("testdata/zmailer/05-fail-after")
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	assert.Must(w.T, err)
 	for line := range bytes.Lines(after) {
 		if f := bytes.SplitN(line, []byte{'\t'}, 3); len(f) == 3 && line[0] == 'd' {
 			w.notary = append(w.notary, append(append(f[1], '\t'), f[2]...))
 		}
 	}
 	said, err := os.ReadFile("testdata/zmailer/smtp-1199.txt")
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	assert.Must(w.T, err)
 	for line := range bytes.Lines(said) {
 		if text, ok := bytes.CutPrefix(line, []byte("TA->SCHED ")); ok {
 			w.lines = append(w.lines, []byte(strings.NewReplacer(`\t`, "\t", `\n`, "\n", `\r`, "\r", `\1`, "\x01").Replace(strings.TrimSpace(string(text)))))
@@ -136,9 +131,7 @@ func (w *fates) accept() int {
 		list[i] = storetest.Rcpt{Line: fmt.Sprintf("smtp h%d %s", w.rng.IntN(w.hosts), address), Notary: fate.notify}
 	}
 	name, err := storetest.QueueMessage(w.PO, sender, "body\n", list)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	assert.Must(w.T, err)
 	w.names = append(w.names, name)
 	w.e.intake.want(name)
 	return len(list)
@@ -270,13 +263,9 @@ func (w *fates) deliver(p *played, j taproto.Job) (lives bool) {
 	}
 	defer f.Close()
 	raw, err := f.Read()
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	assert.Must(w.T, err)
 	spec, err := workspec.Parse(raw)
-	if err != nil {
-		w.T.Fatal(err)
-	}
+	assert.Must(w.T, err)
 	if w.rng.IntN(10) == 0 { // babble, in ZMailer's words of other messages, too
 		p.say(string(w.lines[w.rng.IntN(len(w.lines))]) + "\n\x00\xff no protocol\n#what\n1/2\t\tok3 nobody asked\n")
 	}
@@ -311,9 +300,7 @@ func (w *fates) deliver(p *played, j taproto.Job) (lives bool) {
 func (w *fates) one(f *postoffice.Spec, spec *workspec.Spec, r *workspec.Recipient) (said string, lives bool) {
 	w.T.Helper()
 	tag := func(t []byte) {
-		if err := f.SetTag(t, workspec.TagOffset(r.Offset)); err != nil {
-			w.T.Fatal(err)
-		}
+		assert.Must(w.T, f.SetTag(t, workspec.TagOffset(r.Offset)))
 	}
 	final := func(end string, t workspec.Tag) {
 		tag(workspec.TagBytes(spec.Format, t))
@@ -413,9 +400,7 @@ func (w *fates) diagnose(f *postoffice.Spec, spec *workspec.Spec, r *workspec.Re
 	if out == "" {
 		return
 	}
-	if err := f.Append([]byte(out)); err != nil {
-		w.T.Fatal(err)
-	}
+	assert.Must(w.T, f.Append([]byte(out)))
 	w.trail[r.Address] = append(w.trail[r.Address], strconv.Quote(out[:min(len(out), 60)]))
 }
 

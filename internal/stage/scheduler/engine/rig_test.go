@@ -3,9 +3,11 @@ package engine
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,8 +18,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/disk/durable"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/conf"
+	"zmailer/internal/stage/scheduler/store"
+	"zmailer/internal/stage/scheduler/store/storetest"
+	"zmailer/internal/wire/mailq"
 )
 
 // rig is a running scheduler over real files and processes.
@@ -41,21 +47,14 @@ func quick(s *conf.Settings) { s.Interval = 20 * time.Millisecond; s.IdleMax = 2
 
 func newRig(t testing.TB, conf string, levels int, change func(*conf.Settings)) *rig {
 	t.Helper()
-	dir := t.TempDir()
-	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	r := &rig{box: newBoxConf(t, f, levels, conf), dir: dir, events: newLogLines(), child: newLogLines()}
+	f, dir := storetest.Disk(t)
+	r := &rig{box: boxOf(t, storetest.New(t, f, levels), conf), dir: dir, events: newLogLines(), child: newLogLines()}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of the other process:\n%s\nnotes:\n%s", r.child, strings.Join(r.notes(), "\n"))
 		}
 	})
-	if err := unix.Mkfifo(filepath.Join(dir, "gate"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, unix.Mkfifo(filepath.Join(dir, "gate"), 0o600))
 	r.conf = r.spool.Conf
 	for _, channel := range []string{"smtp", "local", "x"} {
 		if s := r.conf.Match(channel, "h"); s != nil && change != nil {
@@ -84,7 +83,7 @@ func (r *rig) start() {
 	}
 	r.T.Cleanup(func() {
 		if r.ended != nil {
-			_ = r.stop()
+			r.stop()
 		}
 		if r.T.Failed() {
 			r.T.Logf("log:\n%s", r.events)
@@ -92,23 +91,33 @@ func (r *rig) start() {
 	})
 }
 
-// stop ends the scheduler and gives Run's error.
-func (r *rig) stop() error {
+// stop ends the scheduler.
+func (r *rig) stop() {
 	r.T.Helper()
 	r.cancel()
-	return r.waitEnd()
+	r.waitEnd()
 }
 
-func (r *rig) waitEnd() error {
+// waitEnd waits until the scheduler has ended without an error.
+func (r *rig) waitEnd() {
 	r.T.Helper()
 	select {
 	case err := <-r.ended:
 		r.ended = nil
-		return err
+		assert.NoError(r.T, err)
 	case <-time.After(patience):
 		r.T.Fatalf("the scheduler does not end:\n%s", r.events)
-		return nil
 	}
+}
+
+// queue hands over a message of a@b, each of whose recipients is "CHANNEL HOST ADDRESS".
+func (r *rig) queue(rcpts ...string) (name string) {
+	r.T.Helper()
+	var list []storetest.Rcpt
+	for _, line := range rcpts {
+		list = append(list, storetest.Rcpt{Line: line})
+	}
+	return r.Queue("a@b", list...)
 }
 
 // wait waits until n log lines hold all the words.
@@ -117,6 +126,25 @@ func (r *rig) wait(n int, words ...string) {
 	if err := r.events.wait(n, words...); err != nil {
 		r.T.Fatalf("%v\nnotes:\n%s", err, strings.Join(r.notes(), "\n"))
 	}
+}
+
+// exactly checks that n log lines hold all the words.
+func (r *rig) exactly(n int, words ...string) {
+	r.T.Helper()
+	got, _ := r.events.count(words...)
+	assert.Equal(r.T, got, n, "log lines with %q", words)
+}
+
+// never checks that no log line holds all the words.
+func (r *rig) never(words ...string) {
+	r.T.Helper()
+	r.exactly(0, words...)
+}
+
+// reports checks how many reports there are.
+func (r *rig) reports(n int) {
+	r.T.Helper()
+	assert.Equal(r.T, len(r.Reports()), n, "reports")
 }
 
 // notes are what the agents noted.
@@ -233,11 +261,7 @@ func (e *logLines) after(from int, words []string) (more chan struct{}, n, to in
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, line := range e.lines[from:] {
-		all := true
-		for _, w := range words {
-			all = all && strings.Contains(line, w)
-		}
-		if all {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
 			n++
 		}
 	}
@@ -293,4 +317,98 @@ func (w without) Handle(ctx context.Context, r slog.Record) error {
 		return nil
 	}
 	return w.Handler.Handle(ctx, r)
+}
+
+// box is a postoffice with a store.Store on a virtual clock.
+type box struct {
+	*storetest.Box
+	spool *store.Store
+}
+
+// boxOf gives a postoffice a store that works by a scheduler.conf.
+func boxOf(t testing.TB, in *storetest.Box, conf string) *box {
+	t.Helper()
+	b := &box{Box: in}
+	b.spool = store.New(&store.Env{PostOffice: b.PO, Conf: mustConf(t, conf), Hostname: "mx.example.org", Postmaster: "postmaster@mx.example.org",
+		Now: func() time.Time { return b.Now }, Log: b.Logger()})
+	return b
+}
+
+// diskBox is a box on the real file system.
+func diskBox(t testing.TB) (*box, string) {
+	t.Helper()
+	f, dir := storetest.Disk(t)
+	return boxOf(t, storetest.New(t, f, 0), storetest.Conf), dir
+}
+
+// newStepped makes an engine over real files whose turns the test takes, without agents.
+func newStepped(t testing.TB, b *box, dir string, change func(*Config)) *engine {
+	t.Helper()
+	c := Config{Conf: b.spool.Conf, Dir: dir, Log: b.spool.Log, Look: 15 * time.Second}
+	if change != nil {
+		change(&c)
+	}
+	e := newEngine(c, b.PO)
+	e.pool = newPool(e.intake.load)
+	t.Cleanup(func() {
+		e.pool.close()
+		e.spool.Ledger.Close()
+	})
+	e.clock.tick()
+	return e
+}
+
+// turns lets a stepped engine go on until done.
+func turns(t *testing.T, e *engine, done func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		for _, fn := range e.box.take(nil) {
+			fn()
+		}
+		if done() {
+			return
+		}
+		select {
+		case <-e.box.wake:
+		case <-deadline.C:
+			t.Fatal("the engine did not come so far")
+		}
+	}
+}
+
+func (b *box) load(name string) *store.Loaded {
+	b.T.Helper()
+	l, err := b.spool.Load(name)
+	assert.Must(b.T, err)
+	return l
+}
+
+func mustConf(t testing.TB, text string) *conf.File {
+	t.Helper()
+	c, err := conf.Parse("scheduler.conf", []byte(text), nil)
+	assert.Must(t, err)
+	return c
+}
+
+// dial connects to the query socket as the owner of the postoffice.
+func (r *rig) dial() (*mailq.Client, net.Conn) {
+	r.T.Helper()
+	r.wait(r.starts, "msg=query-served", postoffice.QuerySocket)
+	conn, err := postoffice.DialSocket(context.Background(), filepath.Join(r.dir, postoffice.QuerySocket))
+	assert.Must(r.T, err)
+	r.T.Cleanup(func() { _ = conn.Close() })
+	assert.Must(r.T, conn.SetDeadline(time.Now().Add(patience)))
+	c, err := mailq.NewClient(conn)
+	assert.Must(r.T, err)
+	return c, conn
+}
+
+// status asks for JSON STATUS.
+func (r *rig) status(c *mailq.Client) (s mailq.StatusInfo) {
+	r.T.Helper()
+	_, err := c.Ask(mailq.Request{Kind: mailq.JSONStatus}, func(line string) error { return json.Unmarshal([]byte(line), &s) })
+	assert.Must(r.T, err)
+	return s
 }

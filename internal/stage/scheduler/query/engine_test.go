@@ -22,14 +22,33 @@ type played struct {
 	turns    []time.Duration
 }
 
-func (e *played) Ask(fn func(View))                                       { e.work <- func() { fn(e) } }
-func (e *played) Kick(string, func(int))                                  {}
-func (e *played) Now() time.Time                                          { return e.now }
-func (e *played) Core() *thread.Core                                      { return e.core }
-func (e *played) Message(uint64) *thread.Message                          { return nil }
-func (e *played) MessageOfInode(uint64) *thread.Message                   { return nil }
-func (e *played) Messages(part int, fn func(*thread.Message)) (parts int) { return 1 }
-func (e *played) Status() Status                                          { return Status{Messages: len(e.messages)} }
+func (e *played) Ask(fn func(View))                           { e.work <- func() { fn(e) } }
+func (e *played) Kick(_ string, then func(int))               { then(0) }
+func (e *played) Now() time.Time                              { return e.now }
+func (e *played) Core() *thread.Core                          { return e.core }
+func (e *played) Status() Status                              { return Status{Messages: len(e.messages)} }
+func (e *played) MessageOfInode(inode uint64) *thread.Message { return e.Message(inode) }
+func (e *played) Message(number uint64) *thread.Message {
+	if i := slices.IndexFunc(e.messages, func(m *thread.Message) bool { return m.Number == number }); i >= 0 {
+		return e.messages[i]
+	}
+	return nil
+}
+func (e *played) Messages(_ int, fn func(*thread.Message)) (parts int) {
+	for _, m := range e.messages {
+		fn(m)
+	}
+	return 1
+}
+
+// run is the engine's goroutine.
+func (e *played) run() {
+	for fn := range e.work {
+		began := time.Now()
+		fn()
+		e.turns = append(e.turns, time.Since(began))
+	}
+}
 
 // serve makes an engine with many messages, each for the host that a function returns, and
 // a server that asks it. stop ends the engine; its turns can be looked at then.
@@ -52,13 +71,7 @@ func serve(t testing.TB, many int, hostOf func(i int) string) (q *Server, e *pla
 	q = &Server{Config: Config{Conf: f, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return e.now }}, engine: e,
 		asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
 	var engine sync.WaitGroup
-	engine.Go(func() {
-		for fn := range e.work {
-			began := time.Now()
-			fn()
-			e.turns = append(e.turns, time.Since(began))
-		}
-	})
+	engine.Go(e.run)
 	return q, e, sync.OnceFunc(func() {
 		close(e.work)
 		engine.Wait()

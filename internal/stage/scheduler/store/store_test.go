@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/report"
 	"zmailer/internal/stage/scheduler/store/storetest"
@@ -713,5 +714,48 @@ func TestAtk3WhoseMailItIs(t *testing.T) {
 	a, b := &thread.Message{Sender: senderKey(one.spec)}, &thread.Message{Sender: senderKey(other.spec)}
 	if !a.SameSender(b) || a.Origin() == b.Origin() {
 		t.Errorf("origins %v and %v of one sender", a.Origin(), b.Origin())
+	}
+}
+
+// A specification without its message: killed while it was finishing, its end is entered
+// already; else it is entered now, with the open recipients as gone.
+func TestHalfAMessageIsEnteredOnce(t *testing.T) {
+	for name, tt := range map[string]struct {
+		known, finished bool
+		want            ledger.Outcomes
+	}{
+		"its end is known":          {true, true, ledger.Outcomes{Delivered: 2}},
+		"its end was lost":          {false, true, ledger.Outcomes{Delivered: 2}},
+		"somebody removed the file": {false, false, ledger.Outcomes{Delivered: 1, Gone: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, dir := diskBox(t)
+			b.books()
+			name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h a@h"}, storetest.Rcpt{Line: "smtp h b@h"})
+			id := b.ID(name)
+			b.spool.Ledger.Routed(id, 2, false)
+			list := b.Parse(name).Groups[0].Recipients
+			done := []Outcome{{Offset: list[0].Offset, Result: thread.Delivered}}
+			if tt.finished {
+				done = append(done, Outcome{Offset: list[1].Offset, Result: thread.Delivered})
+			}
+			if _, err := b.spool.Record(name, done); err != nil {
+				t.Fatal(err)
+			}
+			if tt.known {
+				b.spool.Ledger.Done(id, tt.want)
+			}
+			assert.Must(t, os.Remove(filepath.Join(dir, "queue", name)))
+			// The number is given to the next message.
+			younger := postoffice.SpoolID{Ino: id.Ino, MTime: b.Now.Add(time.Hour).UnixNano()}
+			b.spool.Ledger.Routed(younger, 1, false)
+			assert.Must(t, b.spool.Abandon(name))
+			if got := b.LedgerRecord(id); got.End != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+			if got := b.LedgerRecord(younger); !got.Open() {
+				t.Errorf("the message that has the number now: got %+v", got)
+			}
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
 )
@@ -28,9 +29,7 @@ func (r *rig) say(s said) (name string) {
 			s.before()
 		}
 	})
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	assert.Must(r.T, err)
 	return name
 }
 
@@ -89,16 +88,12 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 				if c.logged != "" {
 					r.wait(1, "msg=not-obsoleted", "id="+id, c.logged)
 				}
-				if n, _ := r.events.count("msg=obsoleted", "id="+id); n != 0 {
-					t.Error("it was made void")
-				}
+				r.never("msg=obsoleted", "id="+id)
 				if tag := r.Parse(was).Groups[0].Recipients[0].Tag; tag != workspec.TagToDo {
 					t.Errorf("tag: got %c", tag)
 				}
 			}
-			if err := r.stop(); err != nil {
-				t.Error(err)
-			}
+			r.stop()
 			if got := r.Reports(); len(got) != 0 {
 				t.Errorf("reports:\n%s", strings.Join(got, "\n---\n"))
 			}
@@ -119,9 +114,7 @@ func TestMessageThatComesLateIsMadeVoid(t *testing.T) {
 	}})
 	r.wait(1, "msg=obsoleted", "name="+first)
 	r.wait(1, "msg=removed", "rcpts=")
-	if n, _ := r.events.count("msg=obsoleted", "name="+second); n != 0 {
-		t.Error("the later one was made void")
-	}
+	r.never("msg=obsoleted", "name="+second)
 }
 
 // What an agent has at that moment is delivered once if that succeeds, and made superseded if
@@ -146,9 +139,7 @@ func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
 	r.wait(1, "msg=obsoleted", "id="+id, "an agent delivers it")
 	open()
 	r.wait(1, "msg=removed", "rcpts=", "id="+id)
-	if err := r.stop(); err != nil {
-		t.Error(err)
-	}
+	r.stop()
 	if got := r.Reports(); len(got) != 0 {
 		t.Errorf("reports:\n%s", strings.Join(got, "\n---\n"))
 	}
@@ -167,9 +158,7 @@ func TestMessageThatIsPutBackStays(t *testing.T) {
 	if _, err := operations.UndoShelved(q); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	r.stop()
 	r.start()
 	r.wait(1, "msg=not-obsoleted", fmt.Sprintf("id=%s", q.ID))
 }

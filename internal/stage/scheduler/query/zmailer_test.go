@@ -1,4 +1,4 @@
-package engine
+package query
 
 import (
 	"bufio"
@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
@@ -35,13 +35,9 @@ type zmailq struct {
 	out     strings.Builder
 }
 
-// run is mailq with some options.
-func (r *rig) mailq(conn net.Conn, options string) string {
-	r.T.Helper()
-	t, _ := r.T.(*testing.T)
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+// mailq is mailq with some options.
+func (r *rig) mailq(t *testing.T, conn net.Conn, options string) string {
+	t.Helper()
 	q := &zmailq{t: t, dir: r.dir, verbose: strings.Contains(options, "v"), schedq: strings.Count(options, "Q"), now: time.Now(), in: bufio.NewReader(conn), conn: conn}
 	if version := q.getline(); !strings.HasPrefix(version, "version zmailer 2.0") {
 		t.Fatalf("version mismatch, input is %q", version)
@@ -226,70 +222,74 @@ func readmq2cfp(name string) *ctlfile {
 	return c
 }
 
-// zmailerQueue is a scheduler with four messages that wait each for something else: for
-// their next attempt, because an operator holds or has frozen them, and on channel hold.
-func zmailerQueue(t *testing.T, conf string) (r *rig, names []string) {
-	r = newRig(t, conf+scriptConf("", ""), 0, nil)
-	for i, line := range []string{"smtp slow.example defer9.1@slow.example", "smtp slow.example defer9.2@slow.example", "smtp other.example defer9.3@other.example",
-		"hold " + strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10) + " later@h.example"} {
-		list := []storetest.Rcpt{{Line: line}}
-		if i == 0 {
-			list = append(list, storetest.Rcpt{Line: "smtp slow.example defer9.also@slow.example"})
-		}
-		names = append(names, r.Queue(fmt.Sprintf("s%d@a.example", i), list...))
-	}
-	r.Ordered(operations.Hold(r.Request(names[1]), names[1], time.Time{}))(1)
-	r.Ordered(operations.Freeze(r.Request(names[2]), names[2], "person"))(1)
-	r.start()
-	r.recordedAll(2)
-	r.wait(1, "msg=scanned")
-	return r, names
-}
-
-func (r *rig) queryConn() net.Conn {
+// waiting queues messages that wait each for something else: for their next attempt, because
+// an operator holds or has frozen them, on channel hold, and for the next attempt of a message
+// from the null sender.
+func (r *rig) waiting() (names []string) {
 	r.T.Helper()
-	r.wait(r.starts, "msg=query-served", postoffice.QuerySocket)
-	conn, err := postoffice.DialSocket(r.T.Context(), filepath.Join(r.dir, postoffice.QuerySocket))
-	if err != nil {
-		r.T.Fatal(err)
+	for i, lines := range [][]string{
+		{"smtp slow.example defer.1@slow.example", "smtp other.example defer.4@other.example", "smtp slow.example defer.also@slow.example"},
+		{"smtp slow.example ok.2@slow.example"},
+		{"smtp other.example ok.3@other.example"},
+		{"hold " + strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10) + " later@h.example"},
+	} {
+		name := r.put(fmt.Sprintf("s%d@a.example", i), lines...)
+		switch i {
+		case 1:
+			r.Ordered(operations.Hold(r.Request(name), name, time.Time{}))(1)
+		case 2:
+			r.Ordered(operations.Freeze(r.Request(name), name, "person"))(1)
+		}
+		r.read(name)
+		names = append(names, name)
 	}
-	r.T.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return append(names, r.queue("<>", "smtp other.example defer.5@other.example"))
 }
 
-// Zm2: ZMailer's mailq lists every message that is queued, whatever it waits for, each once,
-// behind the line of its thread; -Q counts as many.
+// Zm2, M39: ZMailer's mailq lists every message that is queued, whatever it waits for, each
+// once for each of its threads, behind the line of its thread; -Q counts as many, -QQ and -QQQ
+// are answered.
 func TestZm2MailqListsEveryQueuedMessage(t *testing.T) {
 	t.Parallel()
-	r, names := zmailerQueue(t, "")
-	text := r.mailq(r.queryConn(), "")
-	for _, name := range names {
-		if n := strings.Count(text, "\t"+name+": ("); n != 1 {
-			t.Errorf("%s is listed %d times", name, n)
+	r := newRig(t, "")
+	names := r.waiting()
+	text := r.mailq(t, r.connect(), "")
+	for i, name := range names {
+		want := 1
+		if i == 0 {
+			want = 2
 		}
+		assert.Equal(t, strings.Count(text, "\t"+name+": ("), want, "lines of %s", name)
 	}
-	if !regexp.MustCompile(`(?m)^smtp/slow\.example/0  N=1 +R=2 +A=\d+ +(W=\d+s )?QA=\S+`).MatchString(text) {
-		t.Error("the thread's own line is not the first of its answer")
-	}
-	q := r.mailq(r.queryConn(), "Q")
-	if !regexp.MustCompile(`(?m)^Kids: .*Msgs: +4 +Thrds: +\d+ +Rcpnts: +5 `).MatchString(q) || !strings.Contains(q, "    hold/") || !strings.Contains(q, "    smtp/other.example/0") {
-		t.Errorf("mailq -Q has:\n%s", q)
-	}
-	if t.Failed() {
-		t.Logf("mailq:\n%s", text)
+	for options, pattern := range map[string]string{
+		"":    `(?m)^smtp/slow\.example/0  N=1 +R=2 +A=\d+ +(W=\d+s )?QA=\S+`,
+		"Q":   `(?s)smtp/\*/0\n.*    smtp/slow\.example/0\t.*    hold/.*Kids: .*Msgs: +5 +Thrds: +\d+ +Rcpnts: +7 `,
+		"QQ":  `(?s)^smtp/\*.*Kids: `,
+		"QQQ": `^Kids: .*Uptime: \d+ sec\nMsgs in `,
+	} {
+		if got := r.mailq(t, r.connect(), options); !regexp.MustCompile(pattern).MatchString(got) {
+			t.Errorf("mailq -%s: got\n%s\nwant %s", options, got, pattern)
+		}
 	}
 }
 
-// Zm3: ZMailer's mailq -v shows senders and recipients of every message.
+// Zm3, M40: ZMailer's mailq -v shows senders and recipients of every message, also of a thread
+// that has but the second recipient of a message.
 func TestZm3VerboseMailqShowsSendersAndRecipients(t *testing.T) {
 	t.Parallel()
-	r, names := zmailerQueue(t, "")
-	text := r.mailq(r.queryConn(), "v")
-	for i, want := range []string{
-		"\t  from\t<s0@a.example>\n\t  to\tdefer9.1@slow.example\n\t  diag\t450 4.2.1 later\n\t  to\tdefer9.also@slow.example\n\t  diag\t450 4.2.1 later\n",
-		"\t  from\t<s1@a.example>\n\t  to\tdefer9.2@slow.example\n", "\t  from\t<s2@a.example>\n\t  to\tdefer9.3@other.example\n",
-		"\t  from\t<s3@a.example>\n\t  to\tlater@h.example\n"} {
-		if !regexp.MustCompile(`\t` + names[i] + `: \(\d+ tries, expires in \S+\)\n` + regexp.QuoteMeta(want)).MatchString(text) {
+	r := newRig(t, "")
+	names := r.waiting()
+	text := r.mailq(t, r.connect(), "v")
+	const later = "\t  diag\t450 4.2.1 later\n"
+	for want, of := range map[string]int{
+		"\t  from\t<s0@a.example>\n\t  to\tdefer.1@slow.example\n" + later + "\t  to\tdefer.also@slow.example\n" + later: 0,
+		"\t  from\t<s0@a.example>\n\t  to\tdefer.4@other.example\n" + later:                                              0,
+		"\t  from\t<s1@a.example>\n\t  to\tok.2@slow.example\n":                                                          1,
+		"\t  from\t<s2@a.example>\n\t  to\tok.3@other.example\n":                                                         2,
+		"\t  from\t<s3@a.example>\n\t  to\tlater@h.example\n":                                                            3,
+		"\t  from\t<>\n\t  to\tdefer.5@other.example\n":                                                                  4,
+	} {
+		if !regexp.MustCompile(`\t` + names[of] + `: \(\d+ tries, expires in \S+\)\n` + regexp.QuoteMeta(want)).MatchString(text) {
 			t.Errorf("want %q in\n%s", want, text)
 		}
 	}
@@ -299,9 +299,7 @@ func TestZm3VerboseMailqShowsSendersAndRecipients(t *testing.T) {
 func fromZmailer(t *testing.T, heading string) []string {
 	t.Helper()
 	page, err := os.ReadFile("../../../../docs/coming-from-zmailer.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	_, rest, ok := strings.Cut(string(page), heading+"\n")
 	_, rest, fence := strings.Cut(rest, "\n```\n")
 	block, _, end := strings.Cut(rest, "\n```\n")
@@ -320,47 +318,21 @@ func TestZm4MailqLogsInOverTCPWithTheLinesOfTheManual(t *testing.T) {
 		t.Fatalf("the manual has %q", lines)
 	}
 	file := filepath.Join(t.TempDir(), "authfile")
-	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, authfile := range map[string]string{"without an authfile": "", "with them": "PARAM authfile = " + file + "\n"} {
-		t.Run(name, func(t *testing.T) {
-			r, names := zmailerQueue(t, "PARAM mailqsock = 127.0.0.1:0\n"+authfile)
-			_, conn := r.dialTCP()
-			_ = conn.Close()
-			conn, err := net.Dial("tcp", conn.RemoteAddr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = conn.Close() })
-			text := r.mailq(conn, "")
-			if authfile == "" {
-				if !strings.HasPrefix(text, "User 'nobody' not accepted") {
-					t.Errorf("got %q", text)
-				}
-				return
-			}
-			for _, name := range names {
-				if !strings.Contains(text, "\t"+name+": (") {
-					t.Errorf("%s is not in\n%s", name, text)
-				}
-			}
-		})
+	assert.Must(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	for authfile, pattern := range map[string]string{"": "^User 'nobody' not accepted", "PARAM authfile = " + file + "\n": `(?m)^\t\d\S*: \(`} {
+		r := newRig(t, "PARAM mailqsock = 127.0.0.1:0\n"+authfile)
+		r.queue("s@a.example", "smtp slow.example ok@slow.example")
+		if got := r.mailq(t, r.connectTCP(), ""); !regexp.MustCompile(pattern).MatchString(got) {
+			t.Errorf("%q: got %q", authfile, got)
+		}
 	}
 }
 
 // Zm5: the lines of the manual make the hash directories that ZMailer's router expects.
 func TestZm5HashDirectoriesOfTheManual(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	if err := postoffice.Init(f); err != nil {
-		t.Fatal(err)
-	}
+	f, dir := storetest.Disk(t)
+	assert.Must(t, postoffice.Init(f))
 	cmd := exec.Command("sh", "-ec", strings.Join(fromZmailer(t, "### Hash directories"), "\n"))
 	cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "POSTOFFICE=" + dir}
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice/alarm"
-	"zmailer/internal/stage/scheduler/store/storetest"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -38,15 +38,15 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			return func() { r.must(os.Remove(name)) }
 		}, alarm.TooOld, "freezer"},
 		"too old in the queue": {alarm.Limits{Queue: time.Nanosecond}, func(r *rig) func() {
-			r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+			r.queue("smtp h gate@h")
 			return r.atGate()
 		}, alarm.TooOld, "queue"},
 		"no progress": {alarm.Limits{Progress: time.Nanosecond}, func(r *rig) func() {
-			r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+			r.queue("smtp h gate@h")
 			return r.atGate()
 		}, alarm.NoProgress, "smtp/h"},
 		"a specification without its message": {alarm.Limits{}, func(r *rig) func() {
-			name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+			name := r.queue("smtp h gate@h")
 			open := r.atGate()
 			queue, aside := filepath.Join(r.dir, "queue", name), filepath.Join(r.dir, "aside")
 			r.must(os.Rename(queue, aside))
@@ -59,7 +59,7 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			}
 		}, alarm.Orphan, "transport/"},
 		"a second specification of one message": {alarm.Limits{}, func(r *rig) func() {
-			name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+			name := r.queue("smtp h gate@h")
 			open := r.atGate()
 			number, _, _ := strings.Cut(name, "-")
 			twin := filepath.Join(r.dir, "transport", number+"-99")
@@ -72,7 +72,7 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			}
 		}, alarm.Duplicate, "transport/"},
 		"one message in queue/ and in router/": {alarm.Limits{Router: time.Hour}, func(r *rig) func() {
-			name := r.Queue("a@b", storetest.Rcpt{Line: "smtp h gate@h"})
+			name := r.queue("smtp h gate@h")
 			open := r.atGate()
 			number, _, _ := strings.Cut(name, "-")
 			twin := filepath.Join(r.dir, "router", number)
@@ -145,9 +145,7 @@ func (r *rig) alarmFile(kind alarm.Kind, subject string) (alarm.Alarm, bool) {
 
 func (r *rig) must(err error) {
 	r.T.Helper()
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	assert.Must(r.T, err)
 }
 
 // A scheduler that was told to deliver nothing makes no progress, and needs no one for that.

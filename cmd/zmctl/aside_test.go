@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/office"
 )
@@ -204,9 +205,7 @@ func TestPostmanKeepsOnlyCopies(t *testing.T) {
 	journal.Accepting().In(hard.ID, 1)
 	// A copy of a message that is queued.
 	queued := o.Submit(t, office.PlainMail)
-	if err := os.Link(filepath.Join(o.Dir, queued.Name), filepath.Join(o.Dir, "postman", filepath.Base(queued.Name)+"_header")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Link(filepath.Join(o.Dir, queued.Name), filepath.Join(o.Dir, "postman", filepath.Base(queued.Name)+"_header")))
 	soft := filepath.Base(queued.Name) + "_header"
 	refused := func(what string, want int, args ...string) {
 		t.Helper()
@@ -252,9 +251,7 @@ func TestPostmanKeepsOnlyCopies(t *testing.T) {
 	balanced(t, "put back")
 	// Mended as an editor does, in another file: other inode, other time.
 	path := filepath.Join(o.Dir, "postman", name)
-	if err := errors.Join(os.WriteFile(path+"~", []byte(office.PlainMail), 0o600), os.Rename(path+"~", path)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.WriteFile(path+"~", []byte(office.PlainMail), 0o600), os.Rename(path+"~", path)))
 	if out, code, err = invoke(t, "postman", "resubmit", name); code != 0 {
 		t.Fatal(err, out)
 	}

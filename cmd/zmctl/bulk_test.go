@@ -5,18 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
-	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/selector"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
 	"zmailer/test/office"
@@ -76,50 +74,21 @@ func statesByID(t *testing.T) map[string]string {
 	all := map[string]string{}
 	for line := range strings.Lines(mustDo(t, "queue", "--json")) {
 		var m view.Message
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, json.Unmarshal([]byte(line), &m))
 		all[m.ID] = m.Recipients[0].State
 	}
 	return all
-}
-
-// terminals makes a pseudo-terminal: what is written to the one end is typed at the other.
-func terminals(t *testing.T) (person, program *os.File) {
-	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip("no terminals here:", err)
-	}
-	t.Cleanup(func() { person.Close() })
-	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err != nil {
-		t.Skip("no terminals here:", err)
-	}
-	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip("no terminals here:", err)
-	}
-	t.Cleanup(func() { program.Close() })
-	return person, program
 }
 
 // A15: an order that is still being given is not undone by half.
 func TestOrderIsUndoneWhenItWasGiven(t *testing.T) {
 	o := office.New(t)
 	file, err := o.Operations.Create(postoffice.NewOperationID(time.Now(), "remove", 17), []byte("verb remove\n\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if _, code, err := invoke(t, "undo"); code != config.ExitTempFail || !strings.Contains(err.Error(), "at this moment") {
 		t.Errorf("got exit code %d, %v", code, err)
 	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, file.Close())
 	if _, code, err := invoke(t, "undo"); code != 1 || !strings.Contains(err.Error(), "nothing of it is left") {
 		t.Errorf("when it was given: got exit code %d, %v", code, err)
 	}
@@ -144,24 +113,6 @@ func TestVerbsAskOnATerminal(t *testing.T) {
 		}
 		wantIn(t, out.String(), "hold 1 recipient of 1 message? [y/N] ")
 		wantStates(t, "answer "+answer, map[string]string{"a1@x": want})
-	}
-}
-
-// Ends of holds.
-func TestHoldsEndWhenTheyAreMeantTo(t *testing.T) {
-	now := time.Date(2026, 11, 21, 3, 0, 0, 0, time.Local)
-	for text, want := range map[string]time.Time{
-		"": {}, "2h": now.Add(2 * time.Hour), "1d12h": now.Add(36 * time.Hour), "2026-11-22": time.Date(2026, 11, 22, 0, 0, 0, 0, time.Local),
-		"2026-11-21T06:00": now.Add(3 * time.Hour), "2026-11-21 06:00:00": now.Add(3 * time.Hour),
-	} {
-		if got, err := act.ParseUntil(text, now); err != nil || !got.Equal(want) {
-			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"soon", "2h later", "2026-11-21", "2026-13-01"} {
-		if got, err := act.ParseUntil(text, now); err == nil {
-			t.Errorf("%q: got %v, want an error", text, got)
-		}
 	}
 }
 
@@ -197,8 +148,6 @@ func TestOrdersStandInTheSpecification(t *testing.T) {
 		t.Errorf("got %q", out)
 	}
 	sel, err := selector.Column("id", id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	wantIn(t, mustDo(t, "orders"), sel.String())
 }

@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/admin/check"
 	"zmailer/internal/admin/repair"
 	"zmailer/internal/admin/view"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 	"zmailer/test/office"
 )
@@ -114,7 +115,7 @@ func TestCheckAndRepairExitCodes(t *testing.T) {
 		Problems       []check.Problem
 	}
 	out, code, _ := invoke(t, "check", "--json", "--problems")
-	office.Must(t, json.Unmarshal([]byte(out), &found))
+	assert.Must(t, json.Unmarshal([]byte(out), &found))
 	if code != int(check.Wrong) || len(found) != 1 || found[0].File != "transport/"+name || found[0].Severity != "error" || found[0].Problems[0] != check.BadSpec {
 		t.Errorf("got %d, %+v", code, found)
 	}
@@ -124,7 +125,7 @@ func TestCheckAndRepairExitCodes(t *testing.T) {
 	for i, args := range []string{"--dry-run", "--repair"} {
 		var steps []repair.Step
 		out, code, _ := invoke(t, "check", "--json", args)
-		office.Must(t, json.Unmarshal([]byte(out), &steps))
+		assert.Must(t, json.Unmarshal([]byte(out), &steps))
 		if code != 1-i || len(steps) != 1 {
 			t.Errorf("%s: got %d, %+v", args, code, steps)
 		}
@@ -134,9 +135,9 @@ func TestCheckAndRepairExitCodes(t *testing.T) {
 // docs/check.md explains every problem that check can name, with its severity.
 func TestEveryProblemIsExplained(t *testing.T) {
 	page, err := os.ReadFile("../../docs/check.md")
-	office.Must(t, err)
+	assert.Must(t, err)
 	source, err := os.ReadFile("../../internal/admin/check/problems.go")
-	office.Must(t, err)
+	assert.Must(t, err)
 	words := regexp.MustCompile(`Problem = "([a-z-]+)"`).FindAllStringSubmatch(string(source), -1)
 	rows := regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (warning|error) \\|").FindAllStringSubmatch(string(page), -1)
 	if len(words) < 30 || len(words) != len(rows) {

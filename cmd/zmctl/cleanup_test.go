@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/admin/act"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/office"
 )
@@ -30,9 +31,7 @@ func TestCleanupDropsWhatIsOldAndTellsTheRest(t *testing.T) {
 		t.Helper()
 		x, err := act.Clean(o.PostOffice, later, keep, keep, dry)
 		var out strings.Builder
-		if err := errors.Join(err, printCleanup(x, &out, false)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, errors.Join(err, printCleanup(x, &out, false)))
 		return x, out.String()
 	}
 	if _, out := run(11*time.Hour, false); !strings.HasPrefix(out, "0 files dropped\n") {

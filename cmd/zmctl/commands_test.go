@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/view"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/office"
 )
@@ -60,9 +61,7 @@ func TestEveryReadCommandHasJSON(t *testing.T) {
 func documented(t *testing.T) map[string]string {
 	t.Helper()
 	b, err := os.ReadFile("../../docs/zmctl.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	rows := map[string]string{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `zmctl ([a-z -]+?)(?: [A-Z.\\[<-][^`]*)?` \\|.*\\| ([^|]*) \\|$").FindAllStringSubmatch(string(b), -1) {
 		rows[m[1]] = m[2]
@@ -85,9 +84,7 @@ func TestEveryCommandStandsInTheManual(t *testing.T) {
 // What cannot be understood is always 64, and says what to do.
 func TestBadArgumentsAreExitCode64(t *testing.T) {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for name := range everyCommand() {
 		cmd := exec.Command(self, append(strings.Fields(name), "--no-such-flag")...)
 		cmd.Env = append(os.Environ(), "BE_ZMCTL=1", "ZCONFIG=", "POSTOFFICE="+t.TempDir())
@@ -172,21 +169,13 @@ func TestVersionTellsWhatIsMissing(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	dir := t.TempDir()
 	for _, name := range programs() {
-		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Symlink(self, filepath.Join(dir, name)))
 	}
-	if err := os.Remove(filepath.Join(dir, "lookup")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/proc/self/exe", filepath.Join(dir, "lookup")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(dir, "lookup")))
+	assert.Must(t, os.Symlink("/proc/self/exe", filepath.Join(dir, "lookup")))
 	t.Setenv("PATH", dir)
 	if out, code, err := invoke(t, "version"); code != 0 {
 		t.Errorf("all of one build: %d, %v\n%s", code, err, out)
@@ -277,9 +266,7 @@ func TestCompletionsAreUnderstoodByTheirShells(t *testing.T) {
 			continue
 		}
 		file := filepath.Join(t.TempDir(), "zmctl")
-		if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(file, []byte(script), 0o600))
 		if out, err := exec.Command(path, append(check, file)...).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", shell, err, out)
 		}

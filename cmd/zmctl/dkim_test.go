@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/emersion/go-msgauth/dkim"
+
+	"zmailer/internal/run/assert"
 )
 
 // The key that is written signs, and the record that is printed verifies.
@@ -52,19 +54,13 @@ func TestNewkeyMakesAPairForDKIM(t *testing.T) {
 func checkPair(t *testing.T, path, record string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	block, _ := pem.Decode(text)
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	var signed bytes.Buffer
 	o := &dkim.SignOptions{Domain: "example.org", Selector: "s2026", Signer: key.(crypto.Signer)}
-	if err := dkim.Sign(&signed, strings.NewReader("From: a@example.org\r\n\r\nx\r\n"), o); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, dkim.Sign(&signed, strings.NewReader("From: a@example.org\r\n\r\nx\r\n"), o))
 	all, err := dkim.VerifyWithOptions(&signed, &dkim.VerifyOptions{LookupTXT: func(name string) ([]string, error) {
 		if name != "s2026._domainkey.example.org" {
 			return nil, errors.New(name)

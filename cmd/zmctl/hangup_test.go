@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // M42: who runs it on a terminal and closes that has stopped it.
@@ -26,14 +27,12 @@ func TestClosedTerminalEndsTheRun(t *testing.T) {
 	defer signal.Stop(hangups)
 	h := newHost(t)
 	h.must(t, "init")
-	m, slave := pty(t)
+	m, slave := terminals(t)
 	cmd := exec.Command(h.self, "run")
 	cmd.Env = h.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.Start())
 	slave.Close()
 	m = polled(t, m)
 	go io.Copy(io.Discard, m)
@@ -45,9 +44,7 @@ func TestClosedTerminalEndsTheRun(t *testing.T) {
 			t.Fatal("zmctl run does not answer")
 		}
 	}
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, m.Close())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {
@@ -67,9 +64,7 @@ func polled(t *testing.T, m *os.File) *os.File {
 		unix.CloseOnExec(fd)
 		err = errors.Join(unix.SetNonblock(fd, true), m.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return os.NewFile(uintptr(fd), "terminal")
 }
 
@@ -78,12 +73,8 @@ func TestLogInThePostofficeIsNoLink(t *testing.T) {
 	h := newHost(t)
 	h.must(t, "init")
 	victim := filepath.Join(t.TempDir(), "victim")
-	if err := os.WriteFile(victim, []byte("mine\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(victim, filepath.Join(h.po, postoffice.LogFile)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(victim, []byte("mine\n"), 0o600))
+	assert.Must(t, os.Symlink(victim, filepath.Join(h.po, postoffice.LogFile)))
 	if said, code := h.call(t, "start", "--direct"); code == 0 || !strings.Contains(said, postoffice.LogFile) {
 		t.Errorf("start: %d\n%s", code, said)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"zmailer/internal/admin/importer"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/office"
 )
@@ -24,15 +25,11 @@ func oldMaildir(t *testing.T, n int) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "Maildir")
 	for _, d := range []string{"new", "cur", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
 	for i := range n {
 		text := fmt.Sprintf("Return-Path: <s%d@old.example>\nSubject: number %d\nTo: a@far.example, b@far.example\n\n%s\n", i, i, strings.Repeat("x", 3000))
-		if err := os.WriteFile(filepath.Join(dir, "new", fmt.Sprintf("17000%05d.M1.host", i)), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, "new", fmt.Sprintf("17000%05d.M1.host", i)), []byte(text), 0o600))
 	}
 	return dir
 }
@@ -43,9 +40,7 @@ func imported(o *office.Office, t *testing.T) map[string]int {
 	n := map[string]int{}
 	for _, name := range o.Names(t, postoffice.Router) {
 		b, err := os.ReadFile(filepath.Join(o.Dir, postoffice.Router, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		for line := range strings.Lines(string(b)) {
 			if s, ok := strings.CutPrefix(line, "Subject: "); ok {
 				n[strings.TrimSpace(s)]++
@@ -65,9 +60,7 @@ func TestImportThatIsKilledGoesOn(t *testing.T) {
 	for {
 		cmd := exec.Command(os.Args[0], "import", "maildir", "--move", "--quiet", "--to", "new@far.example", dir)
 		cmd.Env = append(os.Environ(), "BE_ZMCTL=1")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, cmd.Start())
 		// Later each time, so that it ends.
 		at := time.Duration(10+rand.IntN(20+kills*10)) * time.Millisecond
 		killer := time.AfterFunc(at, func() { _ = cmd.Process.Kill() })
@@ -147,9 +140,7 @@ func TestImportsExitCodes(t *testing.T) {
 	office.New(t)
 	dir := oldMaildir(t, 1)
 	half := oldMaildir(t, 1)
-	if err := os.WriteFile(filepath.Join(half, "new", "1.M1.host"), []byte("Subject: to nobody\n\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(half, "new", "1.M1.host"), []byte("Subject: to nobody\n\n"), 0o600))
 	for name, c := range map[string]struct {
 		args []string
 		code int

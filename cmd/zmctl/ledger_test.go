@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/office"
 )
@@ -33,9 +34,7 @@ func TestLedgerNamesWhatWasRemovedByHand(t *testing.T) {
 		"queued in queue/           5         2", "difference           0         -")
 
 	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
-		if err := os.Remove(filepath.Join(o.Dir, dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Remove(filepath.Join(o.Dir, dir, name)))
 	}
 	if out, code, _ = invoke(t, "check", "--ledger"); code != exitImbalanced {
 		t.Errorf("exit code %d, want %d\n%s", code, exitImbalanced, out)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/office"
 )
@@ -35,9 +36,7 @@ func logFile(t *testing.T) string {
 	t.Setenv("ZCONFIG", "")
 	t.Setenv("POSTOFFICE", filepath.Join(t.TempDir(), "po"))
 	name := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(name, []byte(mixedLog), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(name, []byte(mixedLog), 0o600))
 	return name
 }
 
@@ -164,25 +163,17 @@ func TestLogOfAMessageReachesBehindARotation(t *testing.T) {
 func TestLogIsFollowed(t *testing.T) {
 	name := logFile(t)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	cmd := exec.Command(self, "log", "--file", name, "--follow", "--event", "delivered,disk", "--lines", "1")
 	cmd.Env = append(os.Environ(), "BE_ZMCTL=1")
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer r.Close()
 	cmd.Stdout = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.Start())
 	w.Close()
 	defer cmd.Process.Kill()
-	if err := r.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, r.SetReadDeadline(time.Now().Add(20*time.Second)))
 	lines := bufio.NewScanner(r)
 	want := func(part string) {
 		t.Helper()
@@ -194,9 +185,7 @@ func TestLogIsFollowed(t *testing.T) {
 	add := func(id string) {
 		t.Helper()
 		f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		defer f.Close()
 		for _, event := range []string{"accepted", "delivered"} {
 			if _, err := f.WriteString("time=2026-11-22T11:00:00Z level=INFO msg=" + event + " program=scheduler id=" + id + "\n"); err != nil {
@@ -206,52 +195,11 @@ func TestLogIsFollowed(t *testing.T) {
 	}
 	add("first")
 	want("msg=delivered program=scheduler id=first")
-	if err := os.Rename(name, name+".1"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(name, name+".1"))
 	add("second")
 	want("msg=delivered program=scheduler id=second")
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.Process.Signal(syscall.SIGINT))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("at the end: %v", err)
-	}
-}
-
-// On a terminal lines are shorter and in colours, which NO_COLOR and TERM=dumb turn off;
-// what could move the cursor is shown as its code.
-func TestColoursAreForTerminalsAlone(t *testing.T) {
-	name := logFile(t)
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.WriteString("time=2026-11-22T12:00:00Z level=WARN msg=failed program=scheduler reply=\"\\x1b[2J\"\n")
-	f.Close()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		env      string
-		coloured bool
-	}{{"TERM=xterm", true}, {"NO_COLOR=1", false}, {"TERM=dumb", false}} {
-		person, program := terminals(t)
-		cmd := exec.Command(self, "log", "--file", name, "--event", "failed")
-		cmd.Env = append(os.Environ(), "BE_ZMCTL=1", "TERM=xterm", "NO_COLOR=", tt.env)
-		cmd.Stdout = program
-		if err := cmd.Run(); err != nil {
-			t.Fatal(err)
-		}
-		b := make([]byte, 4096)
-		n, err := person.Read(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := string(b[:n])
-		if strings.Contains(got, "\x1b[") != tt.coloured || strings.Contains(got, "msg=") || strings.Contains(got, "\x1b[2J") {
-			t.Errorf("%s: got %q", tt.env, got)
-		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
 	"zmailer/test/office"
@@ -21,12 +22,8 @@ import (
 func TestInitMakesDirectoriesAndLeavesFilesAlone(t *testing.T) {
 	dir, conf := filepath.Join(t.TempDir(), "a", "po"), filepath.Join(t.TempDir(), "conf")
 	t.Setenv("ZCONFIG", "")
-	if err := os.MkdirAll(conf, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(conf, "routes"), []byte("# mine\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.MkdirAll(conf, 0o755))
+	assert.Must(t, os.WriteFile(filepath.Join(conf, "routes"), []byte("# mine\n"), 0o644))
 	for range 2 {
 		if _, code, err := invoke(t, "--postoffice", dir, "init", "--config-dir", conf); code != 0 {
 			t.Fatal(err)
@@ -88,16 +85,6 @@ func TestInitMakesTheConfigurationThatIsNamed(t *testing.T) {
 	}
 }
 
-func TestCommandsWithoutPostofficeSayWhatToDo(t *testing.T) {
-	t.Setenv("ZCONFIG", "")
-	for _, command := range []string{"status", "queue", "check", "resubmit"} {
-		_, code, err := invoke(t, "--postoffice", t.TempDir(), command)
-		if code != config.ExitConfig || !strings.Contains(err.Error(), "zmctl init makes one") {
-			t.Errorf("%s: got exit code %d and %v, want %d and what to do", command, code, err, config.ExitConfig)
-		}
-	}
-}
-
 func TestWrongArgumentsAreRefused(t *testing.T) {
 	office.New(t)
 	cases := map[string][]string{
@@ -139,9 +126,7 @@ func plant(t *testing.T, o *office.Office) map[string]string {
 	}
 	for state, do := range aside {
 		a := o.Submit(t, office.PlainMail)
-		if err := do(o.Claim(t, a)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, do(o.Claim(t, a)))
 		ids[state] = a.ID.String()
 	}
 	q, name, offsets := o.Enqueue(t, "defer1@a.example.com", "ok@a.example.com", "no@a.example.com", "now@a.example.com", "new@a.example.com")
@@ -157,31 +142,9 @@ func plant(t *testing.T, o *office.Office) map[string]string {
 	agent := o.Run(t, "ta-smtp smtp")
 	o.Tag(t, name, offsets[3], workspec.LockBytes(agent.Number()))
 	_, name, _ = o.Enqueue(t, "gone@a.example.com")
-	if err := os.Remove(filepath.Join(o.Dir, postoffice.Queue, name)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(o.Dir, postoffice.Queue, name)))
 	ids[view.StateFinishing] = name
 	return ids
-}
-
-func TestQueueTellsEveryMessageAndRecipient(t *testing.T) {
-	o := office.New(t)
-	ids := plant(t, o)
-	out, code, err := invoke(t, "queue")
-	if code != 0 {
-		t.Fatal(err)
-	}
-	for state, id := range ids {
-		if state != view.StateFinishing {
-			wantIn(t, out, id+"  0s  ")
-		}
-	}
-	wantIn(t, out, "accepted\n    user@a.example.com  to route\n", "claimed by router pid ", "deferred: routes", "frozen: policy", "set aside\n",
-		"smtp/a.example.com  defer1@a.example.com  waiting, 2 attempts, next in 1h, status 4.3.0:\n        451 4.3.0 try again \\x1b[2Jlater\n",
-		"smtp/a.example.com  ok@a.example.com  delivered\n",
-		"no@a.example.com  failed, reported to sender, status 5.1.1:\n        550 5.1.1 no such user\n",
-		"now@a.example.com  delivering (ta-smtp smtp pid ", "new@a.example.com  waiting\n",
-		ids[view.StateFinishing]+" (its message file is gone)", "finishing\n", "8 messages\n")
 }
 
 func TestQueueInJSONHoldsTheSame(t *testing.T) {
@@ -197,9 +160,7 @@ func TestQueueInJSONHoldsTheSame(t *testing.T) {
 	got := map[string]view.Message{}
 	for line := range strings.Lines(out) {
 		var m view.Message
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, json.Unmarshal([]byte(line), &m))
 		got[m.State] = m
 	}
 	q := got[view.StateQueued]
@@ -234,9 +195,7 @@ func TestStatusCountsFilesOfTheDisk(t *testing.T) {
 		Scheduler   bool             `json:"scheduler_runs"`
 		Owners      []view.Owner     `json:"owners"`
 	}
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, json.Unmarshal([]byte(out), &got))
 	if !got.Scheduler || len(got.Owners) != 4 {
 		t.Errorf("owners: got %+v, scheduler %v, want 4 and a scheduler", got.Owners, got.Scheduler)
 	}
@@ -288,9 +247,7 @@ func countFiles(t *testing.T, dir string) int {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return n
 }
 
@@ -369,9 +326,7 @@ func TestResubmitGivesMessagesBackToTheRouter(t *testing.T) {
 	o := office.New(t)
 	deferOne := func() postoffice.Accepted {
 		a := o.Submit(t, office.PlainMail)
-		if err := o.Claim(t, a).Defer("routes"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, o.Claim(t, a).Defer("routes"))
 		return a
 	}
 	byName, byID, third, fourth := deferOne(), deferOne(), deferOne(), deferOne()
@@ -405,9 +360,7 @@ func TestResubmitGivesMessagesBackToTheRouter(t *testing.T) {
 		t.Errorf("left in deferred/: got %d, want %d", got, want)
 	}
 	// M10: it may come back.
-	if err := o.Claim(t, third).Defer("again"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.Claim(t, third).Defer("again"))
 	out, _, _ = invoke(t, "resubmit")
 	wantIn(t, out, "deferred: again")
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/table"
 )
@@ -17,13 +18,9 @@ func tables(t *testing.T, files map[string]string) (dir, conf string) {
 	t.Setenv("POSTOFFICE", "")
 	dir = t.TempDir()
 	conf = filepath.Join(dir, "zmailer.conf")
-	if err := os.WriteFile(conf, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(conf, nil, 0o644))
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o640))
 	}
 	return dir, conf
 }
@@ -36,9 +33,7 @@ func TestNewdbCompilesTheTableBesideTheConfiguration(t *testing.T) {
 		t.Fatalf("got %d %v\n%s", code, err, said)
 	}
 	k, err := table.Open("db:"+out, table.Options{Name: "aliases"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer k.Close()
 	v, ok, err := k.Lookup(t.Context(), "bond")
 	if v.Text != "jane,\n  joe" || v.Where != "db:"+out+":1" || !ok || err != nil {
@@ -56,18 +51,14 @@ func TestNewdbThatFailsLeavesTheTableThatWas(t *testing.T) {
 		t.Fatalf("got %d %v\n%s", code, err, said)
 	}
 	before, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for name, tt := range map[string]struct{ text, want string }{
 		"bad value":        {"a: b\nc: :include:x\n", "aliases:2: bad alias"},
 		"twice":            {"a: b\nc: d\nA: e\n", "aliases:3: a is in line 1 already"},
 		"address":          {"a@b.example: c\n", "belongs in fqdnaliases"},
 		"the first of two": {"a: b\nx: d\nx: e\nA: f\n", "aliases:3: x is in line 2 already"},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "aliases"), []byte(tt.text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, "aliases"), []byte(tt.text), 0o644))
 		for _, flag := range []string{"--check=true", "--check=false"} {
 			_, code, err := invoke(t, "--config", conf, "newdb", flag, "aliases")
 			if code != config.ExitConfig || !strings.Contains(err.Error(), tt.want) {
@@ -115,9 +106,7 @@ func TestNewdbSaysWhatItIsMissing(t *testing.T) {
 
 func TestNewdbSeesThatTheTableIsInUse(t *testing.T) {
 	dir, conf := tables(t, map[string]string{"routes": ". smtp!\n"})
-	if err := os.WriteFile(conf, []byte("ROUTES=\"routes db:shop.db\"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(conf, []byte("ROUTES=\"routes db:shop.db\"\n"), 0o644))
 	said, code, err := invoke(t, "--config", conf, "newdb", "routes", filepath.Join(dir, "shop.db"))
 	if code != 0 || strings.Contains(said, "no router uses it") {
 		t.Errorf("got %d %v\n%s", code, err, said)

@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/admin/selector"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/test/office"
 )
 
@@ -26,9 +27,7 @@ func TestRootLeavesNothingOfItsOwnInAUsersPostoffice(t *testing.T) {
 	o.Submit(t, office.PlainMail)
 	o = o.Copy(t, 0)
 	for _, dir := range []string{postoffice.Quarantine, postoffice.Removed, postoffice.Ledger} {
-		if err := os.RemoveAll(filepath.Join(o.Dir, dir)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.RemoveAll(filepath.Join(o.Dir, dir)))
 	}
 	each := func(fn func(path string) error) {
 		t.Helper()
@@ -38,9 +37,7 @@ func TestRootLeavesNothingOfItsOwnInAUsersPostoffice(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 	}
 	each(func(path string) error { return os.Chown(path, uid, uid) })
 	if out, code, err := invoke(t, "check", "--repair"); code != 0 {
@@ -75,9 +72,7 @@ func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
 	}
 	o := office.New(t)
 	a, name, _ := o.Enqueue(t, "a@a.example.com")
-	if err := os.Chmod(o.Path("transport/"+name), 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(o.Path("transport/"+name), 0))
 	out, _, _ := invoke(t, "show", a.ID.String())
 	wantIn(t, out, "(not known)", "Only root and the owner of the file may read its work specification")
 	if out, _, _ = invoke(t, "check", "--problems"); strings.Contains(out, "The scheduler leaves it alone") {

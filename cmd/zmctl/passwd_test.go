@@ -14,6 +14,7 @@ import (
 
 	"zmailer/internal/admin/setup"
 	"zmailer/internal/lookup/passwd"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -32,21 +33,15 @@ func typed(t *testing.T, in io.Reader, args ...string) (said string, code int, e
 func read(t *testing.T, path string) *passwd.Accounts {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	a, err := passwd.Parse(path, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return a
 }
 
 func TestPasswdWritesTheFileOfAUTH(t *testing.T) {
 	dir, conf := tables(t, nil)
-	if err := os.WriteFile(conf, []byte("AUTH=file:users\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(conf, []byte("AUTH=file:users\n"), 0o644))
 	path := filepath.Join(dir, "users")
 	said, code, err := typed(t, strings.NewReader("secret\n"), "--config", conf, "passwd", "jane")
 	if code != 0 || said != path+": jane added\n" {
@@ -58,9 +53,7 @@ func TestPasswdWritesTheFileOfAUTH(t *testing.T) {
 	if a := read(t, path); a.Verify("jane", "secret") != nil || a.HasSCRAM() {
 		t.Error("jane's password does not hold, or she has SCRAM keys")
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(path, 0o600))
 	said, code, err = typed(t, strings.NewReader("better\r\n"), "--config", conf, "passwd", "--scram", "jane")
 	if code != 0 || said != path+": jane has a new password\n" {
 		t.Fatalf("got %d %v %q", code, err, said)
@@ -176,9 +169,7 @@ func (w writes) Write(b []byte) (int, error) {
 func echoes(t *testing.T, f *os.File) bool {
 	t.Helper()
 	state, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return state.Lflag&unix.ECHO != 0
 }
 

@@ -1,23 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
-	"zmailer/internal/ui/text"
 	"zmailer/test/office"
 )
 
@@ -62,9 +57,7 @@ func asRouter(o *office.Office, t *testing.T, dir string, do func(c *postoffice.
 	}()
 	fn()
 	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, <-done)
 	return ids, most
 }
 
@@ -77,9 +70,7 @@ func TestResubmitKeepsItsPace(t *testing.T) {
 		a, name := o.Put(t, postoffice.Deferred, "users", office.PlainMail)
 		// In another order than that in which they came.
 		at := time.Now().Add(-time.Duration(i*7%20) * time.Hour)
-		if err := os.Chtimes(filepath.Join(o.Dir, "deferred", name), at, at); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chtimes(filepath.Join(o.Dir, "deferred", name), at, at))
 		want = append(want, postoffice.SpoolID{Ino: a.ID.Ino, MTime: at.UnixNano()})
 	}
 	slices.SortFunc(want, func(a, b postoffice.SpoolID) int { return a.Time().Compare(b.Time()) })
@@ -127,9 +118,7 @@ func TestResubmitStopsWhenTheyComeBack(t *testing.T) {
 // person names he waits for.
 func TestResubmitGoesToTheLastRouterDirectory(t *testing.T) {
 	o := office.New(t)
-	if err := o.Router.EnsureDirs([]string{"router2", "router3"}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.Router.EnsureDirs([]string{"router2", "router3"}))
 	_, name := o.Put(t, postoffice.Deferred, "users", office.PlainMail)
 	o.Put(t, postoffice.Deferred, "users", office.PlainMail)
 	for _, args := range [][]string{{"resubmit", name}, {"resubmit", "users"}} {
@@ -175,62 +164,4 @@ func TestTwoPostmastersResubmitEachMessageOnce(t *testing.T) {
 	if got := o.Names(t, postoffice.Router); moved != 60 || len(got) != 60 {
 		t.Errorf("%d moved, %d in router/, want 60", moved, len(got))
 	}
-}
-
-// A14: a bar on a terminal, counts elsewhere, neither for a few.
-func TestProgressIsShownForManyMessages(t *testing.T) {
-	p := &text.Progress{What: "resubmit", Of: "messages", Total: 1000, Out: &bytes.Buffer{}, Now: time.Now}
-	at := time.Unix(0, 0)
-	p.Now = func() time.Time { return at }
-	p.Told = at
-	for range 1000 {
-		at = at.Add(10 * time.Millisecond)
-		p.Step()
-	}
-	p.End()
-	if got, want := p.Out.(*bytes.Buffer).String(), "resubmit: 500 of 1000\n"; got != want {
-		t.Errorf("without a terminal: got %q, want %q", got, want)
-	}
-	o := office.New(t)
-	for range text.BigNumber {
-		o.Put(t, postoffice.Deferred, "users", office.PlainMail)
-	}
-	master, slave := pty(t)
-	screen := make(chan []byte)
-	go func() {
-		b, _ := io.ReadAll(master) // ends with an error when nobody has the other side open
-		screen <- b
-	}()
-	cmd := exec.Command(os.Args[0], "--postoffice", o.Dir, "resubmit", "--pace", "0", "all")
-	cmd.Env, cmd.Stderr = append(os.Environ(), "BE_ZMCTL=1"), slave
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	err := cmd.Run()
-	slave.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantIn(t, string(<-screen), "resubmit", "%", "/"+strconv.Itoa(text.BigNumber))
-	wantIn(t, out.String(), " now\n", strconv.Itoa(text.BigNumber)+" messages given back")
-}
-
-// pty is a terminal: its near side and its far side.
-func pty(t *testing.T) (m, slave *os.File) {
-	t.Helper()
-	m, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip("no pseudo terminals here: ", err)
-	}
-	t.Cleanup(func() { m.Close() })
-	n, err := unix.IoctlGetInt(int(m.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(m.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	if err != nil {
-		t.Skip("no pseudo terminals here: ", err)
-	}
-	return m, slave
 }

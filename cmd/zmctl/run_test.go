@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zmailer/internal/admin/service"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/office"
 )
@@ -29,33 +30,23 @@ type running struct {
 func startRun(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	dir := t.TempDir()
 	for _, name := range service.Daemons() {
-		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Symlink(self, filepath.Join(dir, name)))
 	}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { r.Close() })
 	// The deadline of every wait below.
-	if err := r.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, r.SetReadDeadline(time.Now().Add(20*time.Second)))
 	x := &running{out: r, lines: bufio.NewReader(r), po: filepath.Join(dir, "po")}
 	x.cmd = exec.Command(self, append([]string{"--postoffice", x.po}, args...)...)
 	x.cmd.Env = append(append(os.Environ(), "BE_ZMCTL=1", "PATH="+dir, "ZCONFIG="), env...)
 	x.cmd.Stdout, x.cmd.Stderr = w, w
 	err = x.cmd.Start()
 	w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { x.cmd.Process.Kill() })
 	return x
 }
@@ -111,9 +102,7 @@ func (x *running) order(starts ...string) []string {
 func TestRunStopsDaemonsInOrder(t *testing.T) {
 	x := startRun(t, nil, "--log-format", "text", "run")
 	x.until(t, "up smtpserver", "up router", "up scheduler")
-	if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, x.cmd.Process.Signal(syscall.SIGTERM))
 	if got := x.end(t); got != 0 {
 		t.Errorf("exit code: got %d, want 0", got)
 	}
@@ -127,15 +116,11 @@ func TestRunStopsDaemonsInOrder(t *testing.T) {
 
 func TestRunPassesItsConfigurationOn(t *testing.T) {
 	conf := t.TempDir()
-	if err := config.WriteDefaults(conf, "SMTPLISTEN=127.0.0.1:2599"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, config.WriteDefaults(conf, "SMTPLISTEN=127.0.0.1:2599"))
 	file := filepath.Join(conf, "zmailer.conf")
 	x := startRun(t, nil, "--config", file, "run")
 	x.until(t, "up smtpserver "+x.po+" "+file, "up router "+x.po+" "+file, "up scheduler "+x.po+" "+file, "SMTP           127.0.0.1:2599")
-	if err := x.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, x.cmd.Process.Signal(os.Interrupt))
 	if got := x.end(t); got != 0 {
 		t.Errorf("exit code: got %d, want 0", got)
 	}
@@ -146,9 +131,7 @@ func TestRunPassesItsConfigurationOn(t *testing.T) {
 func TestRunKillsDaemonThatDoesNotEnd(t *testing.T) {
 	x := startRun(t, []string{"DAEMON_router=stubborn"}, "run", "--stop-timeout", "1s") // enough for the others, on a busy machine too
 	x.until(t, "up smtpserver", "up router", "up scheduler")
-	if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, x.cmd.Process.Signal(syscall.SIGTERM))
 	if got := x.end(t); got != 0 {
 		t.Errorf("exit code: got %d, want 0", got)
 	}
@@ -173,31 +156,10 @@ func TestRunEndsWithDaemonThatCannotUseItsConfiguration(t *testing.T) {
 // on; the others stay.
 func TestBadConfigurationOfALaterStartStopsNobody(t *testing.T) {
 	first := filepath.Join(t.TempDir(), "first")
-	if err := os.WriteFile(first, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(first, nil, 0o600))
 	x := startRun(t, []string{"DAEMON_scheduler=once, then 78", "FIRST_TIME=" + first}, "run")
 	x.until(t, "up smtpserver", "up router", "daemon=scheduler reason=\"exit status 1\"", "daemon=scheduler reason=\"exit status 78\"", "again=2s")
-	if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if got := x.end(t); got != 0 {
-		t.Errorf("exit code: got %d, want 0", got)
-	}
-}
-
-func TestRunStartsDaemonAgain(t *testing.T) {
-	first := filepath.Join(t.TempDir(), "first")
-	if err := os.WriteFile(first, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	x := startRun(t, []string{"DAEMON_router=once", "FIRST_TIME=" + first}, "run")
-	x.until(t, "daemon=router reason=\"exit status 1\"")
-	x.seen = slices.DeleteFunc(x.seen, func(s string) bool { return strings.HasPrefix(s, "up router") })
-	x.until(t, "up router", "up scheduler", "up smtpserver")
-	if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, x.cmd.Process.Signal(syscall.SIGTERM))
 	if got := x.end(t); got != 0 {
 		t.Errorf("exit code: got %d, want 0", got)
 	}
@@ -207,9 +169,7 @@ func TestRunStartsDaemonAgain(t *testing.T) {
 func TestDaemonsDieWithKilledZmctl(t *testing.T) {
 	x := startRun(t, []string{"DAEMON_smtpserver=stubborn", "DAEMON_router=stubborn", "DAEMON_scheduler=stubborn"}, "run")
 	x.until(t, "up smtpserver", "up router", "up scheduler")
-	if err := x.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, x.cmd.Process.Kill())
 	// The outputs end only when nobody holds them any more.
 	x.end(t)
 	if got := x.order("down", "asked"); len(got) > 0 {
@@ -230,9 +190,7 @@ func TestRunWithoutProgramsTellsWhatIsMissing(t *testing.T) {
 func TestRunRefusesBadConfiguration(t *testing.T) {
 	office.New(t)
 	file := filepath.Join(t.TempDir(), "zmailer.conf")
-	if err := os.WriteFile(file, []byte("HASHLEVELS=7\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(file, []byte("HASHLEVELS=7\n"), 0o600))
 	for _, command := range []string{"run", "status", "queue", "check", "init", "resubmit"} {
 		_, code, err := invoke(t, "--config", file, command)
 		if code != config.ExitConfig || !strings.Contains(err.Error(), "zmailer.conf:1") {
@@ -245,9 +203,7 @@ func TestRunRefusesBadConfiguration(t *testing.T) {
 // not refuse because of what died with it.
 func TestRunIsStrictAtTheFirstStartAlone(t *testing.T) {
 	first := filepath.Join(t.TempDir(), "first")
-	if err := os.WriteFile(first, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(first, nil, 0o600))
 	x := startRun(t, []string{"DAEMON_router=once", "FIRST_TIME=" + first}, "--log-format", "text", "run", "--strict")
 	x.until(t, "up smtpserver", "up scheduler", "up router", "daemon-ended")
 	x.until(t, "again=1s")
@@ -268,8 +224,6 @@ func TestRunIsStrictAtTheFirstStartAlone(t *testing.T) {
 	if !slices.Equal(strict, []string{"router", "scheduler"}) {
 		t.Errorf("--strict was given to %q, want router and scheduler once each", strict)
 	}
-	if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, x.cmd.Process.Signal(syscall.SIGTERM))
 	x.end(t)
 }

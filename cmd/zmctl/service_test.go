@@ -17,6 +17,7 @@ import (
 
 	"zmailer/internal/admin/service"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/supervise"
 )
@@ -32,20 +33,14 @@ type host struct {
 func newHost(t *testing.T, settings ...string) *host {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	dir := t.TempDir()
 	for _, name := range service.Daemons() {
-		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Symlink(self, filepath.Join(dir, name)))
 	}
 	h := &host{self: self, po: filepath.Join(dir, "po")}
 	conf := filepath.Join(dir, "conf")
-	if err := config.WriteDefaults(conf, append(settings, "POSTOFFICE="+h.po)...); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, config.WriteDefaults(conf, append(settings, "POSTOFFICE="+h.po)...))
 	h.env = append(os.Environ(), "BE_ZMCTL=1", "PATH="+dir, "ZCONFIG="+filepath.Join(conf, "zmailer.conf"), "POSTOFFICE=", "TERM=dumb")
 	t.Cleanup(func() {
 		// Not the test's context, which has ended.
@@ -93,9 +88,7 @@ func (h *host) ask(t *testing.T) (*service.Answer, error) {
 func (h *host) state(t *testing.T, name string) supervise.State {
 	t.Helper()
 	st, err := h.ask(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	i := slices.IndexFunc(st.Daemons, func(d supervise.State) bool { return d.Daemon == name })
 	if i < 0 {
 		t.Fatalf("no %s in %+v", name, st)
@@ -118,9 +111,7 @@ func TestServiceStartsAndStopsInTheBackground(t *testing.T) {
 		}
 	}
 	first, err := h.ask(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, d := range first.Daemons {
 		if !d.Runs || !d.Ready || d.Starts != 1 {
 			t.Errorf("got %+v", d)
@@ -144,9 +135,7 @@ func TestServiceStartsAndStopsInTheBackground(t *testing.T) {
 		t.Errorf("after stop: got %v", err)
 	}
 	log, err := os.ReadFile(filepath.Join(h.po, postoffice.LogFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	wantIn(t, string(log), "up router", "down smtpserver", "msg=stopped program=zmctl")
 	if n := strings.Count(string(log), "up router"); n != 2 {
 		t.Errorf("router was started %d times, want 2", n)
@@ -219,15 +208,11 @@ func TestLogIsReopenedAfterRotation(t *testing.T) {
 	rotate := func(n int, how func()) {
 		t.Helper()
 		old := log + "." + string(rune('0'+n))
-		if err := os.Rename(log, old); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Rename(log, old))
 		how()
 		awaitText(t, log, "log-reopened")
 		left, err := os.ReadFile(old)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		// A daemon that is started now writes there, too.
 		h.must(t, "restart", "router")
 		awaitText(t, log, "up router")
@@ -287,9 +272,7 @@ func TestStartTellsWhatWentWrong(t *testing.T) {
 		t.Errorf("something is left: %v", err)
 	}
 	first := filepath.Join(t.TempDir(), "first")
-	if err := os.WriteFile(first, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(first, nil, 0o600))
 	h.env = append(h.env, "DAEMON_scheduler=", "DAEMON_router=once", "FIRST_TIME="+first)
 	said, code = h.call(t, "start")
 	if code != 1 || !strings.Contains(said, "router has ended: exit status 1") {

@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/run/assert"
 	"zmailer/test/office"
 )
 
@@ -18,14 +19,14 @@ func TestStatusTellsAlarms(t *testing.T) {
 	old := time.Now().Add(-2 * time.Hour)
 	stale := func(t *testing.T, o *office.Office) {
 		name := filepath.Join(o.Dir, postoffice.Router, "4711")
-		office.Must(t, os.WriteFile(name, []byte("to bond\n\n"), 0o700))
-		office.Must(t, os.Chtimes(name, old, old))
+		assert.Must(t, os.WriteFile(name, []byte("to bond\n\n"), 0o700))
+		assert.Must(t, os.Chtimes(name, old, old))
 	}
 	router := func(t *testing.T, o *office.Office) { o.Run(t, "router") }
 	scheduler := func(t *testing.T, o *office.Office) {
 		release, err := o.Owners.Exclusive("scheduler")
-		office.Must(t, err)
-		t.Cleanup(func() { office.Must(t, release()) })
+		assert.Must(t, err)
+		t.Cleanup(func() { assert.Must(t, release()) })
 	}
 	tests := map[string]struct {
 		plant []func(*testing.T, *office.Office)
@@ -36,10 +37,10 @@ func TestStatusTellsAlarms(t *testing.T) {
 		"old mail and no router":       {[]func(*testing.T, *office.Office){stale}, []alarm.Kind{alarm.TooOld, alarm.Down}},
 		"queued mail and no scheduler": {[]func(*testing.T, *office.Office){func(t *testing.T, o *office.Office) { o.Enqueue(t, "smtp h a@h") }}, []alarm.Kind{alarm.Down}},
 		"what the scheduler has seen": {[]func(*testing.T, *office.Office){scheduler, router, stale, func(t *testing.T, o *office.Office) {
-			office.Must(t, o.WriteAlarms([]byte("2026-11-21T08:40:12Z no-progress smtp/h none has begun\n")))
+			assert.Must(t, o.WriteAlarms([]byte("2026-11-21T08:40:12Z no-progress smtp/h none has begun\n")))
 		}}, []alarm.Kind{alarm.NoProgress}},
 		"what a dead one saw": {[]func(*testing.T, *office.Office){router, func(t *testing.T, o *office.Office) {
-			office.Must(t, o.WriteAlarms([]byte("2026-11-21T08:40:12Z no-progress smtp/h none has begun\n")))
+			assert.Must(t, o.WriteAlarms([]byte("2026-11-21T08:40:12Z no-progress smtp/h none has begun\n")))
 		}}, nil},
 	}
 	for name, tt := range tests {
@@ -50,7 +51,7 @@ func TestStatusTellsAlarms(t *testing.T) {
 			}
 			out, code, _ := invoke(t, "status", "--json")
 			var got struct{ Alarms []alarm.Alarm }
-			office.Must(t, json.Unmarshal([]byte(out), &got))
+			assert.Must(t, json.Unmarshal([]byte(out), &got))
 			var kinds []alarm.Kind
 			for _, a := range got.Alarms {
 				kinds = append(kinds, a.Kind)

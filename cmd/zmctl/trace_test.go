@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/admin/trace"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 	"zmailer/test/office"
 )
@@ -32,8 +33,8 @@ func TestTraceFindsTheLogAndMergesTheHistory(t *testing.T) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	fmt.Fprint(z, line(a.ID.Time(), fmt.Sprintf("msg=routed program=router id=%s name=%s from=sender@client.example.net rcpts=2 size=9", a.ID, name)))
-	office.Must(t, z.Close())
-	office.Must(t, os.WriteFile(filepath.Join(o.Dir, postoffice.LogFile+".1.gz"), zipped.Bytes(), 0o600))
+	assert.Must(t, z.Close())
+	assert.Must(t, os.WriteFile(filepath.Join(o.Dir, postoffice.LogFile+".1.gz"), zipped.Bytes(), 0o600))
 	o.Write(t, postoffice.LogFile, "no line of ours, with "+a.ID.String()+" in it\n"+
 		line(at, fmt.Sprintf(`msg=deferred program=scheduler id=%s name=%s rcpt=one@a.example.com channel=smtp host=a.example.com status=4.2.1 reply="451 later \x1b[2J" attempt=1 routing=1ms queue=2ms delivery=3ms took=1s next=%s`,
 			a.ID, name, next.UTC().Format(time.RFC3339))))
@@ -48,7 +49,7 @@ func TestTraceFindsTheLogAndMergesTheHistory(t *testing.T) {
 	}
 	var l trace.Life
 	out, _, _ = invoke(t, "trace", "--json", a.ID.String())
-	office.Must(t, json.Unmarshal([]byte(out), &l))
+	assert.Must(t, json.Unmarshal([]byte(out), &l))
 	if len(l.Recipients) != 2 || l.Untold != 0 || l.Recipient("one@a.example.com").Routing != time.Millisecond || !l.Recipient("one@a.example.com").Next.Equal(next) {
 		t.Errorf("got %+v", l.Recipients)
 	}

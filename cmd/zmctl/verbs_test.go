@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
 	"zmailer/test/office"
@@ -29,9 +30,7 @@ func states(t *testing.T, args ...string) map[string]string {
 	all := map[string]string{}
 	for line := range strings.Lines(out) {
 		var m view.Message
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, json.Unmarshal([]byte(line), &m))
 		for _, r := range m.Recipients {
 			all[r.Address] = r.State
 		}
@@ -198,9 +197,7 @@ func TestVerbsTellWhoIsBusy(t *testing.T) {
 func TestVerbsOnMailThatIsNotRouted(t *testing.T) {
 	o := office.New(t)
 	deferred := o.Submit(t, office.PlainMail)
-	if err := o.Claim(t, deferred).Defer("users"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.Claim(t, deferred).Defer("users"))
 	id := deferred.ID.String()
 	for _, verb := range []string{"hold", "release", "thaw", "expire"} {
 		if _, code, err := invoke(t, verb, id); code != 1 || !strings.Contains(fmt.Sprint(err), "it is not routed: it is deferred") {
@@ -214,9 +211,7 @@ func TestVerbsOnMailThatIsNotRouted(t *testing.T) {
 	wantIn(t, mustDo(t, "undo"), "is router/")
 	for _, verb := range []string{"retry", "reroute"} {
 		d := o.Submit(t, office.PlainMail)
-		if err := o.Claim(t, d).Defer("routes"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, o.Claim(t, d).Defer("routes"))
 		wantIn(t, mustDo(t, verb, d.ID.String()), " is router/")
 	}
 	wantIn(t, mustDo(t, "remove", "--yes", "--state", "accepted"), "removed from router/", "3 messages")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -22,7 +20,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/ui/text"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 	"zmailer/test/office"
 )
@@ -39,14 +37,10 @@ func golden(t *testing.T, name, got string) {
 	}
 	file := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if got != string(want) {
 		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
 	}
@@ -77,9 +71,7 @@ func plantViews(t *testing.T) {
 	o.Event(t, two, freeze)
 	old(two, 50*time.Minute)
 	d := o.Submit(t, office.PlainMail)
-	if err := o.Claim(t, d).Defer("users"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.Claim(t, d).Defer("users"))
 	o.Age(t, "deferred/"+first(t, o, "deferred"), 90*time.Second)
 }
 
@@ -136,9 +128,7 @@ func plantBy(t *testing.T, o *office.Office, n int, plant func(from, to string, 
 	message, spec := []byte(o.Read(t, "queue/"+name)), []byte(o.Read(t, "transport/"+name))
 	for i := range n {
 		for dir, b := range map[string][]byte{"queue": message, "transport": spec} {
-			if err := plant(o.Path(dir+"/"+name), o.Path(fmt.Sprintf("%s/%d-7", dir, 1<<40+i)), b); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, plant(o.Path(dir+"/"+name), o.Path(fmt.Sprintf("%s/%d-7", dir, 1<<40+i)), b))
 		}
 	}
 }
@@ -154,9 +144,7 @@ func TestListingStreams(t *testing.T) {
 	plantLinks(t, o, count)
 	l := &looking{FS: o.FS()}
 	po, err := postoffice.Open(postoffice.Config{FS: l})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -185,15 +173,6 @@ func TestListingStreams(t *testing.T) {
 	}
 }
 
-// M39: up to sortLimit messages come oldest first.
-func TestShortListingsAreSorted(t *testing.T) {
-	plantViews(t)
-	out := mustDo(t, "queue", "--from", "bob@*")
-	if a, b, c := strings.Index(out, "user0@"), strings.Index(out, "user1@"), strings.Index(out, "user2@"); a < 0 || a > b || b > c {
-		t.Errorf("got\n%s\nwant the oldest first", out)
-	}
-}
-
 // gone is a pipe whose reader has seen enough.
 type gone struct{ left int }
 
@@ -215,9 +194,7 @@ func TestListingEndsWithItsReader(t *testing.T) {
 	}
 	l := &looking{FS: o.FS()}
 	po, err := postoffice.Open(postoffice.Config{FS: l})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err = view.New(po, time.Now()).Each(ctx, selector.Selector{}, func(*view.Message) error {
@@ -226,19 +203,5 @@ func TestListingEndsWithItsReader(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) || l.opened > 10 {
 		t.Errorf("after a signal: %v, %d files opened", err, l.opened)
-	}
-}
-
-// Output is passed on at once, and then when there is much of it or some time has passed.
-func TestStreamPassesOnTheFirstLine(t *testing.T) {
-	var out bytes.Buffer
-	s := text.NewStream(&out)
-	fmt.Fprintln(s, "one")
-	if err := s.Tick(); err != nil || out.String() != "one\n" {
-		t.Errorf("got %q, %v", out.String(), err)
-	}
-	fmt.Fprintln(s, "two")
-	if err := s.Flush(); err != nil || out.String() != "one\ntwo\n" {
-		t.Errorf("got %q, %v", out.String(), err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/web"
 )
@@ -33,15 +34,11 @@ func TestTokenIsMadeOnceAndItsOwnersAlone(t *testing.T) {
 	if again, err := webToken(path, dir); err != nil || again != made {
 		t.Errorf("got %q, %v", again, err)
 	}
-	if err := os.Chmod(path, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(path, 0o640))
 	if _, err := webToken(path, dir); config.Exit(err) != config.ExitConfig {
 		t.Errorf("others may read it: got %v", err)
 	}
-	if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, []byte("short\n"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, []byte("short\n"), 0o600)))
 	if _, err := webToken(path, dir); config.Exit(err) != config.ExitConfig {
 		t.Errorf("a short one: got %v", err)
 	}
@@ -54,28 +51,20 @@ func TestPageIsServedByTLS(t *testing.T) {
 	defer like.Close()
 	pair := like.TLS.Certificates[0]
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	dir := t.TempDir()
 	w := &webSettings{listen: "[::]:0", cert: filepath.Join(dir, "cert"), key: filepath.Join(dir, "key"), hosts: []string{"mail.example.com"}}
 	for name, block := range map[string]*pem.Block{w.cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, w.key: {Type: "PRIVATE KEY", Bytes: key}} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(name, pem.EncodeToMemory(block), 0o600))
 	}
 	settings, err := config.Load("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	ln, secure, err := w.open(settings)
 	if err != nil || !secure {
 		t.Fatalf("got %v, %v", secure, err)
 	}
 	samples, err := web.NewSamples(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	page := web.New(web.Config{Samples: samples, Token: "a-token-for-this-test", Hosts: w.names(ln.Addr(), "mx.example"), Secure: true, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -86,14 +75,10 @@ func TestPageIsServedByTLS(t *testing.T) {
 	base := "https://127.0.0.1:" + portOf(ln.Addr())
 	for host, want := range map[string]int{"mail.example.com": http.StatusOK, "mx.example:443": http.StatusOK, "127.0.0.1": http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/login", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		r.Host = host
 		answer, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		answer.Body.Close()
 		if answer.StatusCode != want || answer.Header.Get("Strict-Transport-Security") == "" {
 			t.Errorf("%s: got %d", host, answer.StatusCode)
@@ -114,9 +99,7 @@ func TestPageIsServedByTLS(t *testing.T) {
 // Nothing listens beyond this machine without a certificate.
 func TestPageIsServedToThisMachineAlone(t *testing.T) {
 	settings, err := config.Load("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, listen := range []string{"0.0.0.0:0", "[::]:0", ":0"} {
 		w := &webSettings{listen: listen}
 		if _, _, err := w.open(settings); config.Exit(err) != config.ExitConfig {
@@ -173,13 +156,9 @@ func TestPAMNeedsNames(t *testing.T) {
 // Who reads the help of zmctl web reads of each flag that zmweb has.
 func TestFlagsAreThoseOfZmctlWeb(t *testing.T) {
 	text, err := os.ReadFile("../zmctl/web.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	own, err := os.ReadFile("settings.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	lines := regexp.MustCompile(`&cli\.\w+Flag\{.*\},`)
 	want, got := lines.FindAllString(string(own), -1), lines.FindAllString(string(text), -1)
 	if len(want) < 4 || !slices.Equal(want, got) {
@@ -193,18 +172,14 @@ func TestAccountsAreThoseOfTheFileNow(t *testing.T) {
 	write := func(text string, age time.Duration) {
 		t.Helper()
 		when := time.Now().Add(-age)
-		if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chtimes(path, when, when)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chtimes(path, when, when)))
 	}
 	const hash = "$2a$04$"
 	anna, other := "anna:"+hash+strings.Repeat("a", 53)+"\n", "anna:"+hash+strings.Repeat("b", 53)+"\n"
 	w := &webSettings{accounts: path, token: "off"}
 	write(anna, time.Hour)
 	var page web.Config
-	if err := w.access(&page, t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.access(&page, t.TempDir()))
 	first, err := page.Account("anna")
 	if again, aerr := page.Account("anna"); err != nil || aerr != nil || first == "" || again != first {
 		t.Errorf("got %x, %x, %v, %v", first, again, err, aerr)
@@ -221,9 +196,7 @@ func TestAccountsAreThoseOfTheFileNow(t *testing.T) {
 	if got, err := page.Account("anna"); err == nil && got != "" {
 		t.Errorf("taken out: got %x", got)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(path))
 	if _, err := page.Account("anna"); err == nil {
 		t.Error("without the file: got no error")
 	}

@@ -22,6 +22,7 @@ import (
 
 	"zmailer/internal/admin/setup"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -46,7 +47,7 @@ func New(t *testing.T) *Office {
 	t.Setenv("ZCONFIG", "")
 	dir := filepath.Join(t.TempDir(), "po")
 	t.Setenv("POSTOFFICE", dir)
-	Must(t, setup.Make(dir))
+	assert.Must(t, setup.Make(dir))
 	return Open(t, dir, 0)
 }
 
@@ -54,24 +55,16 @@ func New(t *testing.T) *Office {
 func Open(t *testing.T, dir string, levels int) *Office {
 	t.Helper()
 	p, err := postoffice.OpenDir(dir, levels, false)
-	Must(t, err)
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = p.FS().(io.Closer).Close() })
 	return &Office{PostOffice: p, Dir: dir}
-}
-
-// Must ends the test if there is an error.
-func Must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Run makes an owner number of this role live for the test.
 func (o *Office) Run(t *testing.T, role string) *postoffice.Owner {
 	t.Helper()
 	w, err := o.Owners.Take(role)
-	Must(t, err)
+	assert.Must(t, err)
 	t.Cleanup(func() { w.Release() })
 	return w
 }
@@ -88,28 +81,28 @@ func (o *Office) Path(name string) string { return filepath.Join(o.Dir, name) }
 // Write writes a file.
 func (o *Office) Write(t *testing.T, name, text string) {
 	t.Helper()
-	Must(t, os.WriteFile(o.Path(name), []byte(text), 0o600))
+	assert.Must(t, os.WriteFile(o.Path(name), []byte(text), 0o600))
 }
 
 // Read reads a file.
 func (o *Office) Read(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(o.Path(name))
-	Must(t, err)
+	assert.Must(t, err)
 	return string(b)
 }
 
 // Rename renames a file and makes the directory that it goes to.
 func (o *Office) Rename(t *testing.T, from, to string) {
 	t.Helper()
-	Must(t, os.MkdirAll(filepath.Dir(o.Path(to)), 0o755), os.Rename(o.Path(from), o.Path(to)))
+	assert.Must(t, os.MkdirAll(filepath.Dir(o.Path(to)), 0o755), os.Rename(o.Path(from), o.Path(to)))
 }
 
 // Age sets the times of a file.
 func (o *Office) Age(t *testing.T, name string, age time.Duration) {
 	t.Helper()
 	at := time.Now().Add(-age)
-	Must(t, os.Chtimes(o.Path(name), at, at))
+	assert.Must(t, os.Chtimes(o.Path(name), at, at))
 }
 
 // Names lists a directory without the reasons beside set-aside messages; one that does not
@@ -140,7 +133,7 @@ func (o *Office) Files(t *testing.T) []string {
 		}
 		return err
 	})
-	Must(t, err)
+	assert.Must(t, err)
 	sort.Strings(names)
 	return names
 }
@@ -169,7 +162,7 @@ func (o *Office) Picture(t *testing.T) string {
 		b.WriteByte('\n')
 		return nil
 	})
-	Must(t, err)
+	assert.Must(t, err)
 	return b.String()
 }
 
@@ -177,11 +170,11 @@ func (o *Office) Picture(t *testing.T) string {
 func (o *Office) Submit(t *testing.T, text string) postoffice.Accepted {
 	t.Helper()
 	d, err := o.Submissions.NewDraft("test")
-	Must(t, err)
+	assert.Must(t, err)
 	_, err = io.WriteString(d, text)
-	Must(t, err)
+	assert.Must(t, err)
 	a, err := d.Commit()
-	Must(t, err)
+	assert.Must(t, err)
 	return a
 }
 
@@ -192,7 +185,7 @@ func (o *Office) Claim(t *testing.T, a postoffice.Accepted) *postoffice.Claim {
 		o.Routing = o.Run(t, "router")
 	}
 	c, err := o.Router.Claim(o.Routing, filepath.Base(a.Name))
-	Must(t, err)
+	assert.Must(t, err)
 	return c
 }
 
@@ -202,17 +195,17 @@ func (o *Office) Put(t *testing.T, dir, why, text string) (postoffice.Accepted, 
 	t.Helper()
 	a := o.Submit(t, text)
 	c := o.Claim(t, a)
-	Must(t, o.Aside.Explain(dir, postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "router", What: postoffice.WasDeferred, Text: "full reason of " + why}))
+	assert.Must(t, o.Aside.Explain(dir, postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "router", What: postoffice.WasDeferred, Text: "full reason of " + why}))
 	name := filepath.Base(a.Name)
 	switch dir {
 	case postoffice.Deferred:
 		name += "." + why
-		Must(t, c.Defer(why))
+		assert.Must(t, c.Defer(why))
 	case postoffice.Freezer:
 		name += "." + why
-		Must(t, c.Freeze(why))
+		assert.Must(t, c.Freeze(why))
 	default:
-		Must(t, c.ToPostman())
+		assert.Must(t, c.ToPostman())
 	}
 	return a, name
 }
@@ -246,7 +239,7 @@ func (o *Office) enqueue(t *testing.T, sender string, rcpts []Addressed) (a post
 	a = o.Submit(t, MailFrom(sender))
 	c := o.Claim(t, a)
 	work, err := c.CreateWork()
-	Must(t, err)
+	assert.Must(t, err)
 	w := workspec.NewWriter(work)
 	w.Preamble(&workspec.Spec{Format: workspec.FormatOurs, Message: c.Name(), BodyOffset: a.Size - int64(len("body\n"))})
 	var list []workspec.Recipient
@@ -254,9 +247,9 @@ func (o *Office) enqueue(t *testing.T, sender string, rcpts []Addressed) (a post
 		list = append(list, workspec.Recipient{Tag: workspec.TagToDo, Channel: "smtp", Host: r.Host, Address: r.Address, Privilege: "65534"})
 	}
 	w.Group(workspec.Sender{Channel: "local", Host: sender, Address: sender, Privilege: "1"}, list, []byte("Subject: test\n"))
-	Must(t, w.Close(), work.Close())
+	assert.Must(t, w.Close(), work.Close())
 	name, err = c.HandOver()
-	Must(t, err)
+	assert.Must(t, err)
 	for _, g := range o.Spec(t, name).Groups {
 		for _, r := range g.Recipients {
 			offsets = append(offsets, r.Offset)
@@ -269,7 +262,7 @@ func (o *Office) enqueue(t *testing.T, sender string, rcpts []Addressed) (a post
 func (o *Office) Spec(t *testing.T, name string) *workspec.Spec {
 	t.Helper()
 	spec, err := workspec.Parse([]byte(o.Read(t, postoffice.Transport+"/"+name)))
-	Must(t, err)
+	assert.Must(t, err)
 	return spec
 }
 
@@ -277,8 +270,8 @@ func (o *Office) Spec(t *testing.T, name string) *workspec.Spec {
 func (o *Office) Edit(t *testing.T, name string, change func(s *postoffice.Spec) error) {
 	t.Helper()
 	s, err := o.Queue.Open(name)
-	Must(t, err)
-	Must(t, change(s), s.Close())
+	assert.Must(t, err)
+	assert.Must(t, change(s), s.Close())
 }
 
 // Tag writes the tag of a recipient.
@@ -321,7 +314,7 @@ func (o *Office) Copy(t *testing.T, levels int) *Office {
 		}
 		return errors.Join(err, os.Chmod(at, info.Mode()), os.Chtimes(at, info.ModTime(), info.ModTime()))
 	})
-	Must(t, err)
+	assert.Must(t, err)
 	t.Setenv("POSTOFFICE", to)
 	return Open(t, to, levels)
 }

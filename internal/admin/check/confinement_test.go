@@ -7,6 +7,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/confine"
 )
 
@@ -14,17 +15,11 @@ import (
 func TestSec9EveryDirectoryIsTried(t *testing.T) {
 	dir := t.TempDir()
 	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
-	if err := postoffice.Init(f); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(f))
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, e := range entries {
 		if _, _, ok := postoffice.Mode(e.Name()); ok && !slices.Contains(confine.Directories(), e.Name()) {
 			t.Errorf("%s/ is not tried", e.Name())

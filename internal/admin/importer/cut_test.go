@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // An import is killed, which leaves what it wrote in memory alone; the next one goes on upon
@@ -18,9 +19,7 @@ func TestKilledImportThenLossOfPower(t *testing.T) {
 	stopped := 0
 	for at := 0; ; at++ {
 		base := cutfs.New()
-		if err := postoffice.Init(base); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, postoffice.Init(base))
 		first := base.Restart(cutfs.KeepAll())
 		f := newFake(n)
 		first.CutAfter(at)

@@ -19,14 +19,13 @@ import (
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 func openOffice(t *testing.T, disk durable.FS) *postoffice.PostOffice {
 	t.Helper()
 	p, err := postoffice.Open(postoffice.Config{FS: disk})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return p
 }
 
@@ -34,13 +33,9 @@ func newOffice(t *testing.T) (*postoffice.PostOffice, durable.FS) {
 	t.Helper()
 	dir := t.TempDir()
 	disk, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { disk.Close() })
-	if err := postoffice.Init(disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(disk))
 	return openOffice(t, disk), disk
 }
 
@@ -61,30 +56,20 @@ func messages(t *testing.T, disk durable.FS) map[string]message {
 	all := map[string]message{}
 	for _, dir := range []string{postoffice.Router, postoffice.Freezer} {
 		entries, err := disk.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		for _, e := range entries {
 			if strings.HasPrefix(e.Name, "reason.") {
 				continue
 			}
 			f, err := disk.Open(dir+"/"+e.Name, os.O_RDONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			b, err := io.ReadAll(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			info, err := f.Stat()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			f.Close()
 			m, err := envelope.Read(bytes.NewReader(b))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			name := envelope.Fields(m.Header)[0].Value() + " " + m.Recipients[0].Address
 			if _, twice := all[name]; twice {
 				t.Errorf("%s is there twice", name)
@@ -121,9 +106,7 @@ func TestMailIsTakenOnceWithItsEnvelopeAndAge(t *testing.T) {
 	p, disk := newOffice(t)
 	f := newFake(130) // more than a batch
 	sum, err := Run(t.Context(), config(p, f))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	all := messages(t, disk)
 	if diff := cmp.Diff(wanted(130), names(all)); diff != "" {
 		t.Fatalf("messages (-want +got):\n%s", diff)
@@ -157,15 +140,11 @@ func TestHeldMailSaysWhyBesideIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries, err := disk.ReadDir(postoffice.Freezer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name, "reason.") {
 			f, err := disk.Open(postoffice.Freezer+"/"+e.Name, os.O_RDONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			b, _ := io.ReadAll(f)
 			f.Close()
 			if !strings.Contains(string(b), "tester frozen import from postfix deferred/M02: on hold") {
@@ -195,9 +174,7 @@ func TestMovedMailLeavesTheOldQueue(t *testing.T) {
 		return nil
 	}
 	sum, err := Run(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if want := (Sum{Before: 1, Done: 1, Left: 1, Failed: 1, Moved: 1}); sum != want || !slices.Equal(f.removed, []string{"M00"}) {
 		t.Errorf("got %+v, removed %q", sum, f.removed)
 	}
@@ -290,18 +267,14 @@ func cutImports(t *testing.T, model cutfs.Model, strict bool) {
 	const n = 5
 	office := func(disk durable.FS) *postoffice.PostOffice {
 		p, err := postoffice.Open(postoffice.Config{FS: disk, Strict: strict})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		return p
 	}
 	cuts := 0
 	for at := 0; ; at++ {
 		base := cutfs.New()
 		base.SetModel(model)
-		if err := postoffice.Init(base); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, postoffice.Init(base))
 		disk := base.Restart(cutfs.KeepAll())
 		p := office(disk)
 		f := newFake(n)
@@ -346,9 +319,7 @@ func TestDirectoriesAreSyncedOncePerBatch(t *testing.T) {
 		_, real := newOffice(t)
 		disk := faultfs.New(real)
 		p, err := postoffice.Open(postoffice.Config{FS: disk, Strict: strict})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		count := func(dir string) *faultfs.Rule {
 			return disk.On(faultfs.SyncDir, dir, faultfs.Always, func(string) error { return nil })
 		}
@@ -396,9 +367,7 @@ func TestTwoImportsOfOneQueueDoNotRunAtOnce(t *testing.T) {
 	c := config(p, newFake(1))
 	name, _ := recordName(c.System, c.Path)
 	r, _, err := p.Imports.OpenRecord(name, []byte("# x\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer r.Close()
 	if _, err := Run(t.Context(), c); !errors.Is(err, durable.ErrLocked) {
 		t.Errorf("got %v, want %v", err, durable.ErrLocked)
@@ -424,28 +393,20 @@ func TestTornLinesOfTheRecordAreNotBelieved(t *testing.T) {
 	const line = "2026-11-22T18:20:01Z prepared M1 import-1.2.3.4\n"
 	for n := 1; n < len(line); n++ {
 		r, _, err := p.Imports.OpenRecord(name, []byte(line[:n]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		r.Close()
 		r, text, err := p.Imports.OpenRecord(name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if got := parseRecord(text); len(got) > 0 {
 			t.Fatalf("%q: got %v", text, got)
 		}
-		if err := r.Append([]byte("2026-11-22T18:20:01Z taken M2 S1A1\n")); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, r.Append([]byte("2026-11-22T18:20:01Z taken M2 S1A1\n")))
 		r.Close()
 		text, err = p.Imports.ReadRecord(name)
 		if got := parseRecord(text); err != nil || len(got) != 1 || !got["M2"].taken {
 			t.Fatalf("%q: got %v, %v", text, got, err)
 		}
-		if err := p.Imports.Drop(name); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, p.Imports.Drop(name))
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // A lock file that is held gets a new time; one that somebody else has put in its place
@@ -12,9 +14,7 @@ import (
 func TestOthersLockFileIsNotTouched(t *testing.T) {
 	dir := t.TempDir()
 	q, err := OpenQueue(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer q.Close()
 	l, err := q.LockFile("box", "this.example")
 	if err != nil || l == nil {
@@ -24,27 +24,17 @@ func TestOthersLockFileIsNotTouched(t *testing.T) {
 	old, now := time.Unix(1_700_000_000, 0), time.Unix(1_800_000_000, 0)
 	touched := func() time.Time {
 		t.Helper()
-		if err := os.Chtimes(file, old, old); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.touch(now); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chtimes(file, old, old))
+		assert.Must(t, l.touch(now))
 		info, err := os.Stat(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		return info.ModTime()
 	}
 	if got := touched(); !got.Equal(now) {
 		t.Errorf("ours has the time %v, want %v", got, now)
 	}
-	if err := os.Rename(file, file+".away"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte("4711 other.example\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(file, file+".away"))
+	assert.Must(t, os.WriteFile(file, []byte("4711 other.example\n"), 0o644))
 	if got := touched(); !got.Equal(old) {
 		t.Errorf("the other's has the time %v, want %v", got, old)
 	}

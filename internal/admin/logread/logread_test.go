@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logging"
 )
 
@@ -31,13 +32,9 @@ func day(clock string) time.Time {
 
 func TestFilterTakesWhatFitsEverything(t *testing.T) {
 	warn, err := ParseLevel("warn")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	failure, err := ParseLevel("error")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	tests := map[string]struct {
 		f    Filter
 		want bool
@@ -83,18 +80,14 @@ func TestFilterTakesWhatFitsEverything(t *testing.T) {
 // A line of text comes out as the JSON log has it.
 func TestJSONOfATextLineIsThatOfTheJSONLog(t *testing.T) {
 	var want, got map[string]any
-	if err := json.Unmarshal([]byte(jsonLine), &want); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, json.Unmarshal([]byte(jsonLine), &want))
 	for _, raw := range []string{textLine, jsonLine, "Nov 22 10:00:00 mx scheduler[7]: " + jsonLine} {
 		l, ok := logging.ParseLine([]byte(raw))
 		if !ok {
 			t.Fatalf("no line: %s", raw)
 		}
 		b, err := JSON(raw, &l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		clear(got)
 		if err := json.Unmarshal(b, &got); err != nil {
 			t.Fatalf("%v: %s", err, b)
@@ -150,12 +143,8 @@ func FuzzParseTime(f *testing.F) {
 
 func write(t *testing.T, name, text string, at time.Time) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(name, at, at); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(name, []byte(text), 0o600))
+	assert.Must(t, os.Chtimes(name, at, at))
 }
 
 func collect(list *[]string) func([]byte) error {
@@ -173,32 +162,22 @@ func TestRotatedFilesAreReadOldestFirst(t *testing.T) {
 	write(t, path+".new", "not ours\n", day("04:00:00"))
 	write(t, path+"book.1", "not ours\n", day("04:00:00"))
 	f, err := os.Create(path + ".2.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	z := gzip.NewWriter(f)
 	fmt.Fprint(z, "second\nsecond again")
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, z.Close())
 	f.Close()
-	if err := os.Chtimes(f.Name(), day("02:00:00"), day("02:00:00")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chtimes(f.Name(), day("02:00:00"), day("02:00:00")))
 	for since, want := range map[string][]string{
 		"00:00:00": {"first", "second", "second again", "third"},
 		"02:30:00": {"third"},
 		"03:30:00": nil,
 	} {
 		names, err := Rotated(path, day(since))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		var got []string
 		for _, name := range names {
-			if err := EachOf(name, collect(&got)); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, EachOf(name, collect(&got)))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("since %s: got %q, want %q", since, got, want)
@@ -213,9 +192,7 @@ func TestRotatedFilesAreReadOldestFirst(t *testing.T) {
 func TestLongLineIsCut(t *testing.T) {
 	var got []int
 	text := strings.Repeat("x", 3*longest) + "\nshort\n" + strings.Repeat("y", 100<<10)
-	if err := Each(strings.NewReader(text), func(line []byte) error { got = append(got, len(line)); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Each(strings.NewReader(text), func(line []byte) error { got = append(got, len(line)); return nil }))
 	if len(got) != 3 || got[0] < longest || got[0] > longest+100<<10 || got[1] != 5 || got[2] != 100<<10 {
 		t.Errorf("got lines of %d bytes", got)
 	}
@@ -251,25 +228,19 @@ func TestFollowGoesOnInTheNextFile(t *testing.T) {
 			_, err = io.WriteString(f, text)
 			f.Close()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 	}
 	want("one")
 	want("two")
 	appendTo(path, "thr")
 	appendTo(path, "ee\n")
 	want("three")
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(path, path+".1"))
 	appendTo(path+".1", "four\n")
 	want("four")
 	appendTo(path, "five\n")
 	want("five")
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Truncate(path, 0))
 	appendTo(path, "6\n")
 	want("6")
 	cancel()

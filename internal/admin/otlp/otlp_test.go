@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"zmailer/internal/admin/trace"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logging"
 )
 
@@ -78,9 +79,7 @@ func attr(list []*commonpb.KeyValue, key string) string {
 func TestLifeIsATraceForOpenTelemetry(t *testing.T) {
 	accepted := time.Date(2026, 11, 22, 10, 0, 0, 100e6, time.UTC)
 	b, err := Request([]*trace.Life{life(t, spoolID, accepted, lines), life(t, reportID, accepted, lines)}, Options{Host: "mta.example", Version: "1.0", Addresses: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	got := decode(t, b)
 	if name, host := attr(got.Resource.Attributes, "service.name"), attr(got.Resource.Attributes, "host.name"); name != "zmailer" || host != "mta.example" {
 		t.Errorf("resource: %q on %q", name, host)
@@ -137,9 +136,7 @@ func TestLifeIsATraceForOpenTelemetry(t *testing.T) {
 // Without addresses none is told, nor what a host answered: it may quote them.
 func TestTraceWithoutAddressesHasNone(t *testing.T) {
 	b, err := Request([]*trace.Life{life(t, spoolID, time.Unix(1, 0), lines)}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	decode(t, b)
 	for _, word := range []string{"ann@", "eve@", "bob@", "no such user", "451 later"} {
 		if strings.Contains(string(b), word) {
@@ -155,9 +152,7 @@ func TestDeliveriesOfOneSecondKeepTheirTimes(t *testing.T) {
 		fmt.Sprintf(line, "101Z", "cas", "51ms", "41ms") + fmt.Sprintf(line, "900Z", "dan", "51ms", "40ms")
 	at := time.Date(2026, 11, 22, 10, 0, 1, 0, time.UTC)
 	b, err := Request([]*trace.Life{life(t, spoolID, at, text)}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	var got []string
 	for _, x := range decode(t, b).ScopeSpans[0].Spans[1:] {
 		start, end := time.Unix(0, int64(x.StartTimeUnixNano)).Sub(at), time.Unix(0, int64(x.EndTimeUnixNano)).Sub(at)
@@ -174,9 +169,7 @@ func TestDeliveriesOfOneSecondKeepTheirTimes(t *testing.T) {
 func TestIdentifiersDoNotDependOnAddresses(t *testing.T) {
 	identifiers := func(o Options, text string) (list []string) {
 		b, err := Request([]*trace.Life{life(t, spoolID, time.Unix(1, 0), text)}, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		for _, x := range decode(t, b).ScopeSpans[0].Spans {
 			list = append(list, hexOf(x.SpanId))
 		}
@@ -211,9 +204,7 @@ func TestAttributesAreThoseOfTheConventions(t *testing.T) {
 	} {
 		channel, name, _ := strings.Cut(host, " ")
 		b, err := Request([]*trace.Life{life(t, spoolID, time.Unix(1, 0), fmt.Sprintf(line, channel, name))}, Options{Addresses: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		spans := decode(t, b).ScopeSpans[0].Spans
 		var got []string
 		for _, key := range []string{"server.address", "server.port", "error.type", "messaging.destination.name"} {
@@ -238,9 +229,7 @@ func TestLongLifeIsCut(t *testing.T) {
 			" rcpt=ann@far.example channel=smtp host=far.example status=4.7.1 reply=later attempt=" + strings.Repeat("1", i%9+1) + " delivery=5ms\n")
 	}
 	b, err := Request([]*trace.Life{life(t, spoolID, at, text.String())}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	spans := decode(t, b).ScopeSpans[0].Spans
 	if len(spans) != mostSpans+1 || attr(spans[0].Attributes, "zmailer.left_out") != "2000" {
 		t.Errorf("got %d spans, %v", len(spans), spans[0])

@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/admin/repair"
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -26,9 +27,7 @@ func diskOffice(t *testing.T, model cutfs.Model) (*cutfs.FS, *postoffice.PostOff
 	po := diskOpen(t, disk, true)
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 	}
 	owner, err := po.Owners.Take("router")
 	must(err)
@@ -91,14 +90,10 @@ func diskOffice(t *testing.T, model cutfs.Model) (*cutfs.FS, *postoffice.PostOff
 func diskOpen(t *testing.T, disk *cutfs.FS, fresh bool) *postoffice.PostOffice {
 	t.Helper()
 	if fresh {
-		if err := postoffice.Init(disk); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, postoffice.Init(disk))
 	}
 	po, err := postoffice.Open(postoffice.Config{FS: disk, HashLevels: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return po
 }
 
@@ -130,9 +125,7 @@ func onDisk(t *testing.T, disk *cutfs.FS) map[string]string {
 		if errors.Is(err, fs.ErrNotExist) {
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		for _, e := range entries {
 			name := dir + "/" + e.Name
 			switch {
@@ -181,13 +174,9 @@ func diskOpenRecipients(t *testing.T, disk *cutfs.FS, spec string) string {
 func diskRead(t *testing.T, disk *cutfs.FS, name string) string {
 	t.Helper()
 	info, err := disk.Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	f, err := disk.Open(name, os.O_RDONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	b := make([]byte, info.Size)
 	if n, err := f.ReadAt(b, 0); n < len(b) {
@@ -291,14 +280,10 @@ func daemons(t *testing.T, po *postoffice.PostOffice) {
 			t.Fatal(err)
 		}
 		list, err := po.Queue.Recover(time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		for _, r := range list {
 			if r.Action == postoffice.Completed {
-				if err := po.Queue.Finish(r.Name); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, po.Queue.Finish(r.Name))
 			}
 		}
 	}

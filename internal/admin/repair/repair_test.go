@@ -17,6 +17,7 @@ import (
 	"zmailer/internal/admin/repair"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/workspec"
 	"zmailer/test/office"
@@ -26,7 +27,7 @@ import (
 func problems(t *testing.T, o *office.Office, limits check.Options) (bad map[string][]check.Problem, all map[string]check.Finding) {
 	t.Helper()
 	settings, err := config.Load("")
-	office.Must(t, err)
+	assert.Must(t, err)
 	limits.Settings = settings
 	if limits.Stuck == 0 {
 		limits.Stuck = time.Hour
@@ -46,12 +47,12 @@ func mended(t *testing.T, o *office.Office) []repair.Step {
 	t.Helper()
 	before := o.Picture(t)
 	planned, err := repair.Plan(o.PostOffice, time.Now(), nil)
-	office.Must(t, err)
+	assert.Must(t, err)
 	if after := o.Picture(t); after != before {
 		t.Errorf("the plan has changed the postoffice:\n%s", cmp.Diff(after, before))
 	}
 	done, err := repair.Do(o.PostOffice, time.Now(), nil)
-	office.Must(t, err)
+	assert.Must(t, err)
 	if diff := cmp.Diff(done, planned, cmpopts.IgnoreUnexported(repair.Step{})); diff != "" || left(done) {
 		t.Errorf("the repair did other things than it planned, got - want +\n%s", diff)
 	}
@@ -75,7 +76,7 @@ func TestEveryStateIsFoundAndMended(t *testing.T) {
 				o := office.New(t)
 				o.Routing = o.Run(t, "router")
 				scheduler, err := o.Owners.Exclusive("scheduler")
-				office.Must(t, err)
+				assert.Must(t, err)
 				if bad, _ := problems(t, o, c.limits); len(bad) > 0 {
 					t.Fatalf("before: got %v", bad)
 				}
@@ -89,7 +90,7 @@ func TestEveryStateIsFoundAndMended(t *testing.T) {
 				if c.word == "" && len(bad) > 0 || c.word != "" && (!slices.Contains(bad[file], c.word) || !alone) {
 					t.Fatalf("got %v, want %s: %s alone", bad, file, c.word)
 				}
-				office.Must(t, scheduler())
+				assert.Must(t, scheduler())
 				bytes := mailBytes(t, o)
 				steps := mended(t, o)
 				if (len(steps) == 0) != (c.repair == "") {
@@ -99,12 +100,12 @@ func TestEveryStateIsFoundAndMended(t *testing.T) {
 					t.Errorf("%d bytes of mail are left of %d", after, bytes)
 				}
 				away, err := filepath.Glob(o.Path("quarantine/*." + c.repair + "*"))
-				office.Must(t, err)
+				assert.Must(t, err)
 				if (c.repair != "" && c.repair != "mend") != (len(away) > 0) {
 					t.Errorf("quarantine/ holds %q, want one that ends in %q", away, c.repair)
 				}
 				release, err := o.Owners.Exclusive("scheduler")
-				office.Must(t, err)
+				assert.Must(t, err)
 				defer release()
 				if bad, _ := problems(t, o, c.limits); c.word != "" && slices.Contains(bad[file], c.word) != (c.repair == "") {
 					t.Errorf("after the repair: got %v", bad)
@@ -119,7 +120,7 @@ func mailBytes(t *testing.T, o *office.Office) (sum int64) {
 	t.Helper()
 	for _, rel := range o.Files(t) {
 		info, err := os.Lstat(o.Path(rel))
-		office.Must(t, err)
+		assert.Must(t, err)
 		if info.Mode().IsRegular() && !strings.Contains(rel, "transport") && !strings.HasPrefix(rel, ".") {
 			sum += info.Size()
 		}
@@ -142,7 +143,7 @@ func TestNamesBesideTheWayAreExplained(t *testing.T) {
 	o := office.New(t)
 	o.Routing = o.Run(t, "router")
 	release, err := o.Owners.Exclusive("scheduler")
-	office.Must(t, err)
+	assert.Must(t, err)
 	a, name, _ := o.Enqueue(t, "a@a.example.com")
 	_, deferred := o.Put(t, postoffice.Deferred, "users", office.PlainMail)
 	names := map[string]string{
@@ -150,11 +151,11 @@ func TestNamesBesideTheWayAreExplained(t *testing.T) {
 		"removed/" + a.ID.String() + ".queue": "removed", "removed/" + a.ID.String() + ".spec": "removed", "removed/" + a.ID.String() + ".router": "removed",
 		"ledger/journal": "ledger", "ledger/journal.3": "ledger", "ledger/base": "ledger", "imports/maildir-1": "import",
 	}
-	office.Must(t, os.MkdirAll(o.Path("removed"), 0o750), os.MkdirAll(o.Path("ledger"), 0o750), os.MkdirAll(o.Path("imports"), 0o750))
+	assert.Must(t, os.MkdirAll(o.Path("removed"), 0o750), os.MkdirAll(o.Path("ledger"), 0o750), os.MkdirAll(o.Path("imports"), 0o750))
 	for n := range names {
 		o.Write(t, n, "")
 	}
-	office.Must(t, unix.Mknod(o.Path(".router.notify"), unix.S_IFSOCK|0o600, 0))
+	assert.Must(t, unix.Mknod(o.Path(".router.notify"), unix.S_IFSOCK|0o600, 0))
 	names[".router.notify"], names[".pid.scheduler"] = "socket", "lock"
 	names["deferred/reason."+strings.TrimSuffix(deferred, ".users")] = "reason"
 	bad, all := problems(t, o, check.Options{})
@@ -163,7 +164,7 @@ func TestNamesBesideTheWayAreExplained(t *testing.T) {
 			t.Errorf("%s: got %+v, want %s", n, all[n], state)
 		}
 	}
-	office.Must(t, release())
+	assert.Must(t, release())
 	if steps := mended(t, o); len(steps) > 0 {
 		t.Errorf("repair: got %+v", steps)
 	}
@@ -180,13 +181,13 @@ func TestDur6IncompleteDraftsAreNoCopies(t *testing.T) {
 			o := office.New(t)
 			o.Routing = o.Run(t, "router")
 			scheduler, err := o.Owners.Exclusive("scheduler")
-			office.Must(t, err)
+			assert.Must(t, err)
 			// Files that are made within one tick of the kernel's clock have one time.
 			at := time.Now().Add(-2 * time.Minute)
 			drafts := []string{"public/smtp.5.dn0kpsb1upkv.1", "public/smtp.5.dn0kpsb1upkv.2", "public/smtp.5.dn0kpsb1upkv.3"}
 			for _, d := range drafts {
 				executable(d, content, 0)(t, o)
-				office.Must(t, os.Chtimes(o.Path(d), at, at))
+				assert.Must(t, os.Chtimes(o.Path(d), at, at))
 			}
 			bad, _ := problems(t, o, check.Options{})
 			for _, d := range drafts {
@@ -194,7 +195,7 @@ func TestDur6IncompleteDraftsAreNoCopies(t *testing.T) {
 					t.Errorf("%s: got %q, want %s alone", d, bad[d], check.Incomplete)
 				}
 			}
-			office.Must(t, scheduler())
+			assert.Must(t, scheduler())
 			mended(t, o)
 			for _, put := range o.Names(t, postoffice.Quarantine) {
 				if strings.Contains(put, "copy") || strings.Contains(put, "duplicate") {
@@ -235,9 +236,9 @@ func TestHeldAndFrozenMailIsNotTooOld(t *testing.T) {
 			_, file, _ := o.Enqueue(t, "a@a.example.com")
 			o.Age(t, "queue/"+file, 100*time.Hour)
 			info, err := o.Queue.StatMessage(file)
-			office.Must(t, err)
+			assert.Must(t, err)
 			_, err = tt.do(operations.Request{PostOffice: o.PostOffice, ID: postoffice.IDOf(info), Now: time.Now().Add(-99 * time.Hour), Who: "bob", Silent: true}, file)
-			office.Must(t, err)
+			assert.Must(t, err)
 			if bad, _ := problems(t, o, check.Options{}); slices.Contains(bad["transport/"+file], check.TooOld) != tt.old {
 				t.Errorf("problems %q, want it too old: %v", bad, tt.old)
 			}
@@ -252,7 +253,7 @@ func TestCopiesForReroutingAreNoOrphans(t *testing.T) {
 	_, file, _ := o.Enqueue(t, "a@a.example.com")
 	o.Age(t, "queue/"+file, 100*time.Hour)
 	info, err := o.Queue.StatMessage(file)
-	office.Must(t, err)
+	assert.Must(t, err)
 	copied, killed := "", errors.New("killed now")
 	q := operations.Request{PostOffice: o.PostOffice, ID: postoffice.IDOf(info), Now: time.Now(), Silent: true,
 		Submit: func(name string, _ int) (postoffice.Accepted, error) {
@@ -266,7 +267,7 @@ func TestCopiesForReroutingAreNoOrphans(t *testing.T) {
 	if all[copied].State != "prepared report" || all["transport/"+file].Severity == check.Wrong {
 		t.Errorf("got %+v and %+v", all[copied], all["transport/"+file])
 	}
-	office.Must(t, os.Remove(o.Path("transport/"+file)))
+	assert.Must(t, os.Remove(o.Path("transport/"+file)))
 	if bad, all := problems(t, o, check.Options{}); bad[copied] != nil || all[copied].State != "writing" {
 		t.Errorf("not named, and young: %+v", all[copied])
 	}
@@ -283,7 +284,7 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 		"a scheduler has the queue": {func(t *testing.T, o *office.Office) ([]string, func() error) {
 			renamed(t, o)
 			release, err := o.Owners.Exclusive("scheduler")
-			office.Must(t, err)
+			assert.Must(t, err)
 			return queueFiles, release
 		}, true},
 		"an agent of a dead scheduler delivers": {func(t *testing.T, o *office.Office) ([]string, func() error) {
@@ -295,7 +296,7 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 		"another process has the specification locked": {func(t *testing.T, o *office.Office) ([]string, func() error) {
 			renamed(t, o)
 			s, err := o.Queue.Open("7-7")
-			office.Must(t, err, s.Lock())
+			assert.Must(t, err, s.Lock())
 			return queueFiles, s.Close
 		}, true},
 		"a router has a claim": {func(t *testing.T, o *office.Office) ([]string, func() error) {
@@ -308,7 +309,7 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 		"a router is between its two renames": {func(t *testing.T, o *office.Office) ([]string, func() error) {
 			c := o.Claim(t, o.Submit(t, office.PlainMail))
 			w, err := c.CreateWork()
-			office.Must(t, err, w.Close())
+			assert.Must(t, err, w.Close())
 			name := postoffice.Name{Ino: 7, Owner: o.Routing.Number()}.String()
 			o.Rename(t, "router/"+c.Name(), "queue/"+name)
 			o.Rename(t, "router/.."+c.Name(), "router/.."+name)
@@ -316,7 +317,7 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 		}, false},
 		"a submitter writes": {func(t *testing.T, o *office.Office) ([]string, func() error) {
 			d, err := o.Submissions.NewDraft("test")
-			office.Must(t, err, os.Chmod(o.Path("public/"+d.Name()), 0o700))
+			assert.Must(t, err, os.Chmod(o.Path("public/"+d.Name()), 0o700))
 			o.Age(t, "public/"+d.Name(), 3*check.DraftGrace)
 			return []string{"public/" + d.Name()}, d.Abort
 		}, false},
@@ -326,7 +327,7 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 			o := office.New(t)
 			files, end := c.plant(t, o)
 			steps, err := repair.Do(o.PostOffice, time.Now(), nil)
-			office.Must(t, err)
+			assert.Must(t, err)
 			if left(steps) != c.reported || !c.reported && len(steps) > 0 {
 				t.Errorf("got %+v, want something left: %v", steps, c.reported)
 			}
@@ -335,9 +336,9 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 					t.Errorf("it was taken: %v", err)
 				}
 			}
-			office.Must(t, end())
+			assert.Must(t, end())
 			if o.Routing != nil {
-				office.Must(t, o.Routing.Release())
+				assert.Must(t, o.Routing.Release())
 				o.Routing = nil
 			}
 			if !c.reported {
@@ -354,11 +355,11 @@ func TestRepairLeavesTheWorkOfTheLiving(t *testing.T) {
 // M50: a hash directory on another file system is found; the daemons cannot rename into it.
 func TestHashDirectoryOnAnotherFileSystemIsFound(t *testing.T) {
 	o := office.New(t)
-	office.Must(t, os.Mkdir(o.Path("queue/B"), 0o755))
+	assert.Must(t, os.Mkdir(o.Path("queue/B"), 0o755))
 	if err := unix.Mount("none", o.Path("queue/B"), "tmpfs", 0, "mode=755"); err != nil {
 		t.Skipf("mounting a second file system needs root: %v", err)
 	}
-	defer func() { office.Must(t, unix.Unmount(o.Path("queue/B"), 0)) }()
+	defer func() { assert.Must(t, unix.Unmount(o.Path("queue/B"), 0)) }()
 	if bad, _ := problems(t, o, check.Options{}); !slices.Contains(bad["queue/B/"], check.OtherDevice) {
 		t.Errorf("got %v, want %s at queue/B/", bad, check.OtherDevice)
 	}
@@ -371,8 +372,8 @@ func TestUnreadableFilesAreReportedAndLeft(t *testing.T) {
 	}
 	o := office.New(t)
 	_, name, _ := o.Enqueue(t, "a@a.example.com", "b@a.example.com")
-	office.Must(t, os.Chmod(o.Path("transport/"+name), 0), os.Chmod(o.Path("freezer"), 0))
-	defer func() { office.Must(t, os.Chmod(o.Path("freezer"), 0o750)) }()
+	assert.Must(t, os.Chmod(o.Path("transport/"+name), 0), os.Chmod(o.Path("freezer"), 0))
+	defer func() { assert.Must(t, os.Chmod(o.Path("freezer"), 0o750)) }()
 	bad, _ := problems(t, o, check.Options{})
 	if !slices.Contains(bad["transport/"+name], check.Unreadable) || !slices.Contains(bad["freezer"], check.Unreadable) {
 		t.Errorf("got %v", bad)

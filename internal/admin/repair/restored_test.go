@@ -22,6 +22,7 @@ import (
 	"zmailer/internal/admin/repair"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 	"zmailer/test/office"
 )
@@ -55,9 +56,7 @@ func full(t *testing.T, o *office.Office) (sent []string) {
 			func(c *postoffice.Claim) error { return c.Freeze("policy") },
 			func(c *postoffice.Claim) error { return c.ToPostman() },
 		} {
-			if err := aside(o.Claim(t, o.Submit(t, office.PlainMail))); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, aside(o.Claim(t, o.Submit(t, office.PlainMail))))
 		}
 	}
 	// A hand-over whose router died, and one whose work file is not whole.
@@ -84,9 +83,7 @@ func rightNames(t *testing.T, o *office.Office, levels int) (open []string) {
 	for _, rel := range o.Files(t) {
 		dir, base := strings.SplitN(rel, "/", 2)[0], filepath.Base(rel)
 		info, err := os.Stat(filepath.Join(o.Dir, rel))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		digits := strings.TrimLeft(base, ".")
 		end := strings.IndexFunc(digits+"x", func(r rune) bool { return r < '0' || r > '9' })
 		n, _ := strconv.ParseUint(digits[:end], 10, 64)
@@ -189,9 +186,7 @@ func times(t *testing.T, o *office.Office) string {
 			continue
 		}
 		info, err := os.Stat(filepath.Join(o.Dir, rel))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		list = append(list, info.ModTime().String())
 	}
 	sort.Strings(list)
@@ -235,7 +230,7 @@ func TestCirclesOfNamesAreRenumbered(t *testing.T) {
 					spin(specs)
 				}
 				if o.Routing != nil {
-					office.Must(t, o.Routing.Release())
+					assert.Must(t, o.Routing.Release())
 				}
 				if steps := mended(t, o); len(steps) != n {
 					t.Errorf("got %d steps, want %d: %+v", len(steps), n, steps)
@@ -256,9 +251,7 @@ func setAside(aside func(c *postoffice.Claim) error) func(t *testing.T, o *offic
 		for _, n := range o.Files(t) {
 			had[n] = true
 		}
-		if err := aside(o.Claim(t, o.Submit(t, office.PlainMail))); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, aside(o.Claim(t, o.Submit(t, office.PlainMail))))
 		for _, n := range o.Files(t) {
 			if !had[n] {
 				return n

@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 	"zmailer/test/office"
 )
@@ -56,7 +57,7 @@ func file(name, text string, age time.Duration) func(t *testing.T, o *office.Off
 func executable(name, text string, age time.Duration) func(t *testing.T, o *office.Office) string {
 	return func(t *testing.T, o *office.Office) string {
 		o.Write(t, name, text)
-		office.Must(t, os.Chmod(o.Path(name), 0o700))
+		assert.Must(t, os.Chmod(o.Path(name), 0o700))
 		o.Age(t, name, age)
 		return name
 	}
@@ -65,7 +66,7 @@ func executable(name, text string, age time.Duration) func(t *testing.T, o *offi
 // do plants something by a call about a name.
 func do(name string, call func(path string) error) func(t *testing.T, o *office.Office) string {
 	return func(t *testing.T, o *office.Office) string {
-		office.Must(t, call(o.Path(name)))
+		assert.Must(t, call(o.Path(name)))
 		return name
 	}
 }
@@ -73,7 +74,7 @@ func do(name string, call func(path string) error) func(t *testing.T, o *office.
 // mode plants a directory with a mode.
 func mode(dir string, mode os.FileMode) func(t *testing.T, o *office.Office) string {
 	return func(t *testing.T, o *office.Office) string {
-		office.Must(t, os.MkdirAll(o.Path(dir), 0o755), os.Chmod(o.Path(dir), mode))
+		assert.Must(t, os.MkdirAll(o.Path(dir), 0o755), os.Chmod(o.Path(dir), mode))
 		return dir
 	}
 }
@@ -96,7 +97,7 @@ func claimed(change func(t *testing.T, o *office.Office, c *postoffice.Claim) (f
 func aside(dir, end string, put func(c *postoffice.Claim) error, age time.Duration) func(t *testing.T, o *office.Office) string {
 	return claimed(func(t *testing.T, o *office.Office, c *postoffice.Claim) string {
 		name := dir + "/" + strconv.FormatUint(c.ID.Ino, 10) + end
-		office.Must(t, put(c))
+		assert.Must(t, put(c))
 		if age > 0 {
 			o.Age(t, name, age)
 		}
@@ -167,7 +168,7 @@ func tagged(b []byte, gone bool) func(t *testing.T, o *office.Office) string {
 			}
 		}
 		if gone {
-			office.Must(t, os.Remove(o.Path("queue/"+name)))
+			assert.Must(t, os.Remove(o.Path("queue/"+name)))
 		}
 	})
 }
@@ -178,7 +179,7 @@ func beforeRouting() map[string]planted {
 		"written now": is(file("public/x", "from <a@b>\n", 0), view.StateWriting, "", ""),
 		"written by a live process": is(func(t *testing.T, o *office.Office) string {
 			d, err := o.Submissions.NewDraft("test")
-			office.Must(t, err)
+			assert.Must(t, err)
 			t.Cleanup(func() { d.Abort() })
 			o.Age(t, "public/"+d.Name(), 3*time.Hour)
 			return "public/" + d.Name()
@@ -227,7 +228,7 @@ func routing() map[string]planted {
 			view.StateClaimed, "", ""),
 		"work file of a live router": is(claimed(func(t *testing.T, _ *office.Office, c *postoffice.Claim) string {
 			w, err := c.CreateWork()
-			office.Must(t, err, w.Close())
+			assert.Must(t, err, w.Close())
 			return "router/.." + c.Name()
 		}), "work file", "", ""),
 		"being handed over": is(claimed(func(t *testing.T, o *office.Office, c *postoffice.Claim) string {
@@ -271,7 +272,7 @@ func routed() map[string]planted {
 		"locked by the number of a process elsewhere": is(queued(func(t *testing.T, o *office.Office, name string, off []int64) {
 			other := exec.Command("sleep", "1000")
 			other.Dir = "/"
-			office.Must(t, other.Start())
+			assert.Must(t, other.Start())
 			t.Cleanup(func() { other.Process.Kill(); other.Wait() })
 			if other.Process.Pid > postoffice.MaxOwner {
 				t.Skip("this process's number does not fit a lock")
@@ -296,7 +297,7 @@ func routed() map[string]planted {
 		"message gone":          is(tagged(nil, true), view.StateFinishing, check.MessageGone, "no-message"),
 		"finishing":             is(tagged(final, true), view.StateFinishing, "", ""),
 		"message cut off": is(queued(func(t *testing.T, o *office.Office, name string, _ []int64) {
-			office.Must(t, os.Truncate(o.Path("queue/"+name), 20))
+			assert.Must(t, os.Truncate(o.Path("queue/"+name), 20))
 		}), view.StateQueued, check.Mismatch, "mismatch"),
 		"number in it is another's": is(spec(func(text string) string { b, _ := workspec.Renumber([]byte(text), "7-7"); return string(b) }), view.StateQueued, check.OtherNumber, "mend"),
 		"message restored": is(queued(func(t *testing.T, o *office.Office, name string, _ []int64) {
@@ -312,7 +313,7 @@ func routed() map[string]planted {
 		}), view.StateQueued, check.HashDepths, ""),
 		"the same name at another hash depth": is(func(t *testing.T, o *office.Office) string {
 			_, name, _ := o.Enqueue(t, "a@a.example.com")
-			office.Must(t, os.MkdirAll(filepath.Dir(o.Path(deep(name))), 0o750))
+			assert.Must(t, os.MkdirAll(filepath.Dir(o.Path(deep(name))), 0o750))
 			o.Write(t, deep(name), strings.Replace(office.PlainMail, "body", "other", 1))
 			return deep(name)
 		}, "double", check.Double, "mend"),
@@ -326,13 +327,13 @@ func twice() map[string]planted {
 		return func(t *testing.T, o *office.Office) string {
 			a, queued, _ := o.Enqueue(t, "a@a.example.com")
 			if link {
-				office.Must(t, os.Link(o.Path("queue/"+queued), o.Path(name(a))))
+				assert.Must(t, os.Link(o.Path("queue/"+queued), o.Path(name(a))))
 				return name(a)
 			}
 			o.Write(t, name(a), o.Read(t, "queue/"+queued))
 			if dated { // as a copy of a running postoffice: the number and the time of the original
 				info, err := os.Stat(o.Path("queue/" + queued))
-				office.Must(t, err, os.Chtimes(o.Path(name(a)), info.ModTime(), info.ModTime()))
+				assert.Must(t, err, os.Chtimes(o.Path(name(a)), info.ModTime(), info.ModTime()))
 			}
 			return name(a)
 		}
@@ -345,12 +346,12 @@ func twice() map[string]planted {
 			name := again(same, true, false)(t, o)
 			o.Write(t, "router/7", o.Read(t, name))
 			info, err := os.Stat(o.Path(name))
-			office.Must(t, err, os.Chtimes(o.Path("router/7"), info.ModTime(), info.ModTime()))
+			assert.Must(t, err, os.Chtimes(o.Path("router/7"), info.ModTime(), info.ModTime()))
 			return name
 		}, "", check.Duplicate, "duplicate"),
 		"one file in deferred/ twice": is(func(t *testing.T, o *office.Office) string {
 			a, name := o.Put(t, postoffice.Deferred, "x", office.PlainMail)
-			office.Must(t, os.Link(o.Path("deferred/"+name), o.Path("deferred/"+inode(a)+".y")))
+			assert.Must(t, os.Link(o.Path("deferred/"+name), o.Path("deferred/"+inode(a)+".y")))
 			return "deferred/" + inode(a) + ".y"
 		}, "", check.Duplicate, "duplicate"),
 		"message copied under another name": is(func(t *testing.T, o *office.Office) string {

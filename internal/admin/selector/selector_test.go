@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 const day = 24 * time.Hour
@@ -170,9 +172,7 @@ func TestOnlyTheseIDsCanMatch(t *testing.T) {
 		"host a": "-", "id S1A1 or host a": "-", "not id S1A1": "-", "all": "-",
 	} {
 		s, err := Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		ids, ok := s.IDs()
 		got := strings.Join(ids, " ")
 		if !ok {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -19,9 +20,7 @@ func fakeSystemd(t *testing.T, show string) (root string, calls func() []string)
 	root = t.TempDir()
 	bin := filepath.Join(root, "bin")
 	for _, dir := range []string{bin, filepath.Join(root, "run/systemd/system")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.MkdirAll(dir, 0o755))
 	}
 	noted := filepath.Join(root, "calls")
 	files := map[string]string{
@@ -29,13 +28,9 @@ func fakeSystemd(t *testing.T, show string) (root string, calls func() []string)
 		"journalctl": "#!/bin/sh\necho journalctl \"$@\" >> '" + noted + "'\nexec /bin/cat '" + root + "/journal'\n",
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(root, "show"), []byte(show), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(root, "show"), []byte(show), 0o644))
 	t.Setenv("PATH", bin)
 	return root, func() []string {
 		b, err := os.ReadFile(noted)
@@ -64,13 +59,9 @@ func unitsOf(file string) string {
 func settingsAt(t *testing.T) *config.Config {
 	t.Helper()
 	dir := t.TempDir()
-	if err := config.WriteDefaults(dir, "POSTOFFICE="+filepath.Join(dir, "po")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, config.WriteDefaults(dir, "POSTOFFICE="+filepath.Join(dir, "po")))
 	settings, err := config.Load(filepath.Join(dir, "zmailer.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return settings
 }
 
@@ -141,15 +132,11 @@ func TestSystemctlIsCalledForUnits(t *testing.T) {
 			}
 			root, calls := fakeSystemd(t, show)
 			d := findSystemd(t.Context(), root, settings)
-			if err := d.act(t.Context(), tt.verb, tt.names, t.Output()); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, d.act(t.Context(), tt.verb, tt.names, t.Output()))
 			if got := calls(); !slices.Contains(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			if err := os.WriteFile(filepath.Join(root, "fail"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.WriteFile(filepath.Join(root, "fail"), nil, 0o600))
 			if err := d.act(t.Context(), tt.verb, tt.names, t.Output()); err == nil || !strings.Contains(err.Error(), "systemctl "+tt.verb) {
 				t.Errorf("a failing systemctl: got %v", err)
 			}
@@ -182,9 +169,7 @@ func TestFailedUnitIsReported(t *testing.T) {
 			root, _ := fakeSystemd(t, tt.show(unitsOf(settings.File)))
 			d := findSystemd(t.Context(), root, settings)
 			list, err := d.states(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			if got := (&Status{Daemons: list}).Ended(); got != tt.want {
 				t.Errorf("got %v, want %v: %+v", got, tt.want, list)
 			}

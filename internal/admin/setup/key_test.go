@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // Sec1: the daemons' user owns the directory of keys. A link that it puts under the name of
@@ -16,26 +18,16 @@ func TestSec1LinkUnderTheNameOfAKeyIsNotGivenAway(t *testing.T) {
 	dir := t.TempDir()
 	postoffice, target, key := filepath.Join(dir, "postoffice"), filepath.Join(dir, "shadow"), filepath.Join(dir, "key")
 	for _, err := range []error{os.Mkdir(postoffice, 0o755), os.Chown(postoffice, 4242, 4242), os.WriteFile(target, nil, 0o600)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 	}
 	f, err := os.OpenFile(key, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	for _, err := range []error{os.Rename(key, key+".moved"), os.Symlink(target, key), giveToOwner(f, postoffice)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "keys"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(postoffice, filepath.Join(dir, "linked")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(filepath.Join(dir, "keys"), 0o700))
+	assert.Must(t, os.Symlink(postoffice, filepath.Join(dir, "linked")))
 	if err := giveDirToOwner(filepath.Join(dir, "linked"), postoffice); err == nil {
 		t.Error("a directory was given away through a link")
 	}
@@ -44,9 +36,7 @@ func TestSec1LinkUnderTheNameOfAKeyIsNotGivenAway(t *testing.T) {
 	}
 	for name, want := range map[string]uint32{"shadow": 0, "key.moved": 4242, "keys": 4242} {
 		info, err := os.Lstat(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if got := info.Sys().(*syscall.Stat_t).Uid; got != want {
 			t.Errorf("%s belongs to uid %d, want %d", name, got, want)
 		}

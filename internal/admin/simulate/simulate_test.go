@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/workspec"
@@ -44,9 +45,7 @@ func simBox(t *testing.T) (*storetest.Box, queueConfig) {
 	f, dir := storetest.Disk(t)
 	b := storetest.New(t, f, 0)
 	clauses, err := conf.Parse("scheduler.conf", []byte(simConf), func(string) (string, bool) { return "", false })
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for i := range 120 {
 		name := b.Queue(fmt.Sprintf("s%d@b", i%3), storetest.Rcpt{Line: fmt.Sprintf("smtp h%d.test u%d@x", i%3, i)})
 		if i%3 == 2 && i < 9 {
@@ -61,24 +60,18 @@ func deferSpec(t *testing.T, b *storetest.Box, name string, at time.Time, tries 
 	t.Helper()
 	spec := b.Parse(name)
 	f, err := b.PO.Queue.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	attrs := []workspec.Attr{{Key: "attempt", Value: strconv.Itoa(tries)}, {Key: "next", Value: strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)},
 		{Key: "host", Value: strconv.Itoa(tries)}}
 	e := workspec.Event{Time: at, Recipient: storetest.OffsetOf(spec, 0), Event: workspec.EventDeferred, Attrs: attrs, Text: text}
-	if err := f.Append(workspec.AppendEvent(nil, &e)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, f.Append(workspec.AppendEvent(nil, &e)))
 }
 
 func simulated(t *testing.T, c queueConfig, a Options) *Result {
 	t.Helper()
 	r, err := c.run(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return r
 }
 
@@ -104,9 +97,7 @@ func dirPicture(t *testing.T, dir string) string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return b.String()
 }
 
@@ -119,14 +110,10 @@ func TestSimulationChangesNothing(t *testing.T) {
 	b.Lock(dead, 0, 4711)
 	b.Queue("a@b", storetest.Rcpt{Line: "error nouser nobody@x"}, storetest.Rcpt{Line: "bitbucket - gone@x"}, storetest.Rcpt{Line: "nowhere h unserved@x"})
 	for name, text := range map[string]string{"transport/77-1": "i 77-1\n", "transport/78-1": "no specification at all\n", "transport/79": ""} {
-		if err := os.WriteFile(filepath.Join(c.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(c.dir, name), []byte(text), 0o600))
 	}
 	lost := b.Queue("a@b", storetest.Rcpt{Line: "smtp h.test lost@x"})
-	if err := os.Remove(filepath.Join(c.dir, "queue", lost)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(c.dir, "queue", lost)))
 	c.levels = 1 // a start would move every file
 	before := dirPicture(t, c.dir)
 	r := simulated(t, c, Options{Set: "smtp/* maxring=2"})
@@ -210,16 +197,12 @@ func TestSimulationLeavesOutWhatIsHeld(t *testing.T) {
 	b, c := simBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h0.test held@x"})
 	f, err := b.PO.Queue.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	off := strconv.FormatInt(storetest.OffsetOf(b.Parse(name), 0), 10)
 	e := workspec.Event{Time: time.Now(), Event: workspec.EventHold, Attrs: []workspec.Attr{{Key: "id", Value: postoffice.SpoolID{Ino: 1, MTime: 1}.String()},
 		{Key: "rcpts", Value: off}, {Key: "who", Value: "root"}}, Text: "look first"}
-	if err := f.Append(workspec.AppendEvent(nil, &e)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, f.Append(workspec.AppendEvent(nil, &e)))
 	if r := simulated(t, c, Options{}); r.Aside != 1 || r.Courses[0].Delivered != 120 {
 		t.Errorf("got %d aside, %+v", r.Aside, r.Courses[0])
 	}

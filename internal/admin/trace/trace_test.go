@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logging"
 )
 
@@ -28,9 +29,7 @@ func fromText(t *testing.T, id, text string) (steps []Step) {
 func at(t *testing.T, clock string) time.Time {
 	t.Helper()
 	when, err := time.Parse(time.RFC3339Nano, "2026-11-21T"+clock+"Z")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return when
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"text/tabwriter"
+
+	"zmailer/internal/run/assert"
 )
 
 // regular has it that no variable of the caller's environment decides.
@@ -21,9 +23,7 @@ func regular(t *testing.T) {
 func TestColoursAreNotForFiles(t *testing.T) {
 	regular(t)
 	f, err := os.Create(t.TempDir() + "/out")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
 	for name, w := range map[string]io.Writer{"a file": f, "memory": &strings.Builder{}} {
 		if bool(For(w)) || Terminal(w) || Width(w) != 0 || Room(w, 20, 300) != 300 {
@@ -81,9 +81,7 @@ func TestTableIsThatOfTabwriter(t *testing.T) {
 		w.Flush()
 		table := NewTable(&got)
 		fmt.Fprint(table, text.String())
-		if err := table.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, table.Flush())
 		if plain(got.String()) != want.String() {
 			t.Fatalf("of %q\ngot\n%q\nwant\n%q", text.String(), plain(got.String()), want.String())
 		}
@@ -96,9 +94,7 @@ func TestColumnsStandBelowEachOther(t *testing.T) {
 	table := NewTable(&got)
 	table.Width = 20
 	fmt.Fprintf(table, "abcdef\tx\n例え\tx\ncafe\u0301\tx\n%s\tx\n", Paint(true).Red("例"))
-	if err := table.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, table.Flush())
 	if want := "abcdef  x\n例え    x\ncafe\u0301    x\n\x1b[31m例\x1b[0m      x\n"; got.String() != want {
 		t.Errorf("got\n%s, want\n%s", got.String(), want)
 	}
@@ -126,9 +122,7 @@ func TestLinesAreCutAtTheWidth(t *testing.T) {
 	table := NewTable(&b)
 	table.Width = 12
 	fmt.Fprintf(table, "A\tTEXT\n%s\tabcdefghijklm\n", p.Bold("long"))
-	if err := table.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, table.Flush())
 	if got, want := b.String(), "A     TEXT\n\x1b[1mlong\x1b[0m  abc...\x1b[0m\n"; got != want {
 		t.Errorf("table: got %q, want %q", got, want)
 	}

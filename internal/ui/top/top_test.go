@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/mailq"
 )
 
@@ -21,17 +22,11 @@ func newOffice(t *testing.T) (dir string, s *Sampler) {
 	t.Helper()
 	dir = t.TempDir()
 	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
-	if err := postoffice.Init(f); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(f))
 	po, err := postoffice.Open(postoffice.Config{FS: f})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	s = New(po, dir)
 	t.Cleanup(s.Close)
 	return dir, s
@@ -40,21 +35,15 @@ func newOffice(t *testing.T) (dir string, s *Sampler) {
 func plant(t *testing.T, dir, name string, age time.Duration) {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte("to bond\n\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("to bond\n\n"), 0o700))
 	at := time.Now().Add(-age)
-	if err := os.Chtimes(path, at, at); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chtimes(path, at, at))
 }
 
 func take(t *testing.T, s *Sampler) *Sample {
 	t.Helper()
 	x, err := s.Take(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return x
 }
 
@@ -72,9 +61,7 @@ func stage(t *testing.T, x *Sample, name string) Stage {
 // A18: the counts are those of the disk, with a scheduler or without.
 func TestCountsAreThoseOfTheDisk(t *testing.T) {
 	dir, s := newOffice(t)
-	if err := os.Mkdir(filepath.Join(dir, "router2"), 0o777|os.ModeSticky); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Mkdir(filepath.Join(dir, "router2"), 0o777|os.ModeSticky))
 	want := map[string]int{"router": 3, "router2": 1, "queue": 2, "deferred": 1, "freezer": 2, "postman": 1, "public": 1}
 	plant(t, dir, "router/11", 2*time.Hour)
 	plant(t, dir, "router/12", time.Minute)
@@ -101,9 +88,7 @@ func TestCountsAreThoseOfTheDisk(t *testing.T) {
 		t.Errorf("got %+v", x)
 	}
 	var out bytes.Buffer
-	if err := x.Print(&out, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, x.Print(&out, 0))
 	for _, want := range []string{"no router runs, scheduler: ", "router    3         2h", "deferred  1         3d"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got\n%s\nwant %q in it", out.String(), want)
@@ -129,9 +114,7 @@ func TestRatesAreThoseOfTheLedger(t *testing.T) {
 			lines = l.Append(lines)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, postoffice.Ledger, "journal"), lines, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, postoffice.Ledger, "journal"), lines, 0o600))
 	x := take(t, s)
 	for _, r := range x.Rates.Named() {
 		want := map[string]float64{"accepted": 10, "routed": 10, "delivered": 5, "failed": 5, "done": 5}[r.Name]
@@ -148,15 +131,11 @@ func TestRatesAreThoseOfTheLedger(t *testing.T) {
 func TestRouterIsSeen(t *testing.T) {
 	_, s := newOffice(t)
 	o, err := s.po.Owners.Take("router")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if x := take(t, s); !x.Router {
 		t.Error("the router is not seen")
 	}
-	if err := o.Release(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, o.Release())
 	s.checked = time.Time{}
 	if x := take(t, s); x.Router {
 		t.Error("a router that is gone is seen")
@@ -216,9 +195,7 @@ func TestTextIsCleanAndBounded(t *testing.T) {
 		x.Threads = append(x.Threads, Thread{ThreadInfo: mailq.ThreadInfo{Channel: "smtp", Host: fmt.Sprintf("h%d\x1b]0;x\a", i), State: "trouble", Trouble: "no\nroute\x07"}})
 	}
 	var out bytes.Buffer
-	if err := x.Print(&out, 5); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, x.Print(&out, 5))
 	text := out.String()
 	if strings.ContainsAny(text, "\x1b\x07") || strings.Count(text, "smtp/h") != 5 {
 		t.Errorf("got %q", text)

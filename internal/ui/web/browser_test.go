@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/mailq"
 	"zmailer/test/browser"
 )
@@ -43,9 +44,7 @@ func gallery(t *testing.T, source Source, c Config) *visitor {
 	t.Helper()
 	now := time.Now()
 	samples, err := NewSamples(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for i := range 24 * 60 {
 		if i > 90 && i < 270 {
 			continue
@@ -127,14 +126,10 @@ func TestPagesCanBeReadByEverybody(t *testing.T) {
 	if errors.Is(err, browser.ErrMissing) {
 		t.Skip("the pages need Debian's chromium to be drawn")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { b.Close() })
 	look, err := os.ReadFile("testdata/look.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	full := newBusy(time.Now(), 10000)
 	id := full.messages[0].ID
 	act := &noted{text: "would change 1200 recipients of 1000 messages; nothing was changed"}
@@ -151,16 +146,12 @@ func TestPagesCanBeReadByEverybody(t *testing.T) {
 		"hostile-message": {page: visitorTo(t, Config{Source: hostile(), Orders: act}), path: "/message/" + someID}, "hostile-queue": {page: visitorTo(t, Config{Source: hostile(), Orders: act}), path: "/queue"},
 		"hostile-overview": {page: visitorTo(t, Config{Source: hostile(), Orders: act}), path: "/"},
 	} {
-		if err := b.Forget(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, b.Forget())
 		if !c.out {
 			c.page.enter()
 			at, _ := url.Parse(c.page.server.URL)
 			for _, k := range c.page.Jar.Cookies(at) {
-				if err := b.Cookie(c.page.server.URL, k.Name, k.Value); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, b.Cookie(c.page.server.URL, k.Name, k.Value))
 			}
 		}
 		for _, screen := range []struct {
@@ -169,22 +160,16 @@ func TestPagesCanBeReadByEverybody(t *testing.T) {
 			height int
 			dark   bool
 		}{{"wide", 1280, 900, false}, {"narrow", 390, 800, false}, {"dark", 1280, 900, true}} {
-			if err := b.Screen(screen.width, screen.height, screen.dark); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, b.Screen(screen.width, screen.height, screen.dark))
 			said, err := b.Load(t.Context(), c.page.server.URL+c.path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			for _, text := range said {
 				if !strings.Contains(text, "404") && !strings.Contains(text, "400") || strings.Contains(text, "Refused") {
 					t.Errorf("%s: the browser says %s", name, text)
 				}
 			}
 			var wrong []string
-			if err := b.Ask(string(look), &wrong); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, b.Ask(string(look), &wrong))
 			for _, text := range wrong {
 				t.Errorf("%s, %s: %s", name, screen.name, text)
 			}

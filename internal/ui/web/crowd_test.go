@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 func onlyAnna(_ context.Context, name, password, _ string) (string, error) {
@@ -29,9 +30,7 @@ func TestHalfSentLoginsKeepNobodyOut(t *testing.T) {
 	at := strings.TrimPrefix(v.server.URL, "http://")
 	for range checksAtOnce {
 		c, err := net.Dial("tcp", at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		defer c.Close()
 		fmt.Fprintf(c, "POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")
 		// Said when the form begins to be read.
@@ -179,9 +178,7 @@ func TestOrderOutlivesItsBrowser(t *testing.T) {
 		form.Set("csrf", csrf)
 		ctx, cancel := context.WithCancel(t.Context())
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, v.server.URL+path, strings.NewReader(form.Encode()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		gone := make(chan struct{})
 		go func() {

@@ -10,6 +10,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/assert"
 )
 
 // noon is when these tests are.
@@ -36,27 +37,21 @@ func day() []ledger.Line {
 func counted(t *testing.T, s *Samples, lines []ledger.Line) {
 	t.Helper()
 	for _, l := range lines {
-		if err := s.Count(l); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, s.Count(l))
 	}
 }
 
 func openDisk(t *testing.T, dir string) durable.FS {
 	t.Helper()
 	f, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
 
 func TestMinutesCountWhatTheLedgerSays(t *testing.T) {
 	s, err := NewSamples(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	counted(t, s, day())
 	s.Waiting(noon, 12)
 	list := s.since(noon, 5, 1)
@@ -84,20 +79,14 @@ func TestNothingIsCountedTwiceAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	disk := openDisk(t, dir)
 	s, err := NewSamples(disk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	counted(t, s, day()[:4])
-	if err := s.Save(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Save())
 	if info, err := os.Stat(filepath.Join(dir, SampleFile)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got %v, %v", info, err)
 	}
 	s, err = NewSamples(disk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	late := ledger.Line{Time: at(-time.Minute), Verb: ledger.In}
 	counted(t, s, append(day()[:4], late))
 	in, out := int64(0), int64(0)
@@ -114,9 +103,7 @@ func TestBrokenSamplesAreBegunAnew(t *testing.T) {
 		"empty": "", "another file": "from <x@y>\n", "torn": sampleWord + " 1795243780402\n29920729 1 2\n", "no number": sampleWord + " 17\n" + strings.Repeat("x ", 5+classes) + "\n",
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, SampleFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, SampleFile), []byte(text), 0o600))
 		s, err := NewSamples(openDisk(t, dir))
 		if err == nil || s == nil || len(s.list) != 0 {
 			t.Errorf("%s: got %v, %v", name, s, err)
@@ -135,9 +122,7 @@ func TestGapIsShownWhereNobodyCounted(t *testing.T) {
 	disk := openDisk(t, t.TempDir())
 	begin := func() *Samples {
 		s, err := NewSamples(disk)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		return s
 	}
 	known := func(s *Samples) string {
@@ -158,9 +143,7 @@ func TestGapIsShownWhereNobodyCounted(t *testing.T) {
 	first := begin()
 	counted(t, first, []ledger.Line{line(9 * time.Minute)})
 	first.Seen(noon.Add(-7 * time.Minute))
-	if err := first.Save(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, first.Save())
 	if got, want := known(first), "x00-------"; got != want {
 		t.Errorf("the first: got %s, want %s", got, want)
 	}
@@ -185,9 +168,7 @@ func TestGapIsShownWhereNobodyCounted(t *testing.T) {
 
 func TestOnlyADayIsKept(t *testing.T) {
 	s, err := NewSamples(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for i := range 3 * kept {
 		s.Waiting(noon.Add(time.Duration(i)*time.Minute), i)
 	}
@@ -199,9 +180,7 @@ func TestOnlyADayIsKept(t *testing.T) {
 func TestPlotsStayInTheirArea(t *testing.T) {
 	for name, lines := range map[string][]ledger.Line{"nothing": nil, "a day": day()} {
 		s, err := NewSamples(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		counted(t, s, lines)
 		for _, of := range spans() {
 			for _, p := range s.plots(noon, of) {

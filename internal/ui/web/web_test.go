@@ -16,6 +16,7 @@ import (
 
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/mailq"
 )
 
@@ -137,9 +138,7 @@ func visitorTo(t *testing.T, c Config) *visitor {
 	v := &visitor{t: t, server: httptest.NewServer(New(c))}
 	t.Cleanup(v.server.Close)
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	v.Jar = jar
 	return v
 }
@@ -242,9 +241,7 @@ func TestEachAnswerForbidsWhatPagesDoNotHave(t *testing.T) {
 	v := visitorTo(t, Config{Source: hostile()}).enter()
 	for _, path := range append(pagesOf(), "/login", "/style.css", "/icon.svg") {
 		r, err := v.Get(v.server.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		r.Body.Close()
 		for name, want := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin"} {
 			if got := r.Header.Get(name); got != want {
@@ -259,9 +256,7 @@ func TestNobodySeesAnythingWithoutLogin(t *testing.T) {
 	v.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for _, path := range pagesOf()[:9] {
 		r, err := v.Get(v.server.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		r.Body.Close()
 		if to := r.Header.Get("Location"); r.StatusCode != http.StatusSeeOther || !strings.HasPrefix(to, "/login") {
 			t.Errorf("%s: got %d to %q", path, r.StatusCode, to)
@@ -282,9 +277,7 @@ func TestCookieIsForOurOwnPagesAlone(t *testing.T) {
 		v := visitorTo(t, Config{Source: hostile(), Secure: secure, Cookie: "2580"})
 		v.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		r, err := v.PostForm(v.server.URL+"/login", url.Values{"token": {testToken}, "to": {"/queue"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		r.Body.Close()
 		if len(r.Cookies()) != 1 || r.Header.Get("Location") != "/queue" {
 			t.Fatalf("got %v to %q", r.Cookies(), r.Header.Get("Location"))
@@ -318,9 +311,7 @@ func TestOrdersOfOthersAreRefused(t *testing.T) {
 		"another host name": {secret, map[string]string{"Host": "evil.example:2580"}, http.StatusMisdirectedRequest},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, v.server.URL+"/act", strings.NewReader(form(c.secret).Encode()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		for k, text := range c.header {
 			r.Header.Set(k, text)

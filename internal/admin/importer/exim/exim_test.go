@@ -16,6 +16,7 @@ import (
 
 	"zmailer/internal/admin/importer"
 	"zmailer/internal/admin/importer/importertest"
+	"zmailer/internal/run/assert"
 )
 
 const id = "1rABCD-000001-Xy"
@@ -32,9 +33,7 @@ func TestHeadIsReadAsEximDoes(t *testing.T) {
 		"YN done@y.example\nNN child@Z.example\n",
 		"6\nplain@y.example\ndone@Y.example\nwith@y.example "+orcpt+" 18,24  0,-1#3\nonce@y.example err@y.example 13,2#1\nold@y.example 3\nspaces here@y.example  0,4  0,-1#3\n")
 	h, err := parseHead(id, []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	p := h.part()
 	var got []string
 	for _, r := range p.Recipients {
@@ -82,21 +81,15 @@ func TestHeadThatIsCutIsRefused(t *testing.T) {
 func spool(t *testing.T, head, data, journal string) (string, *Source) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "input", "0"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.MkdirAll(filepath.Join(dir, "input", "0"), 0o755))
 	for name, text := range map[string]string{"-H": head, "-D": data, "-J": journal} {
 		if text == "" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, "input", "0", id+name), []byte(text), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, "input", "0", id+name), []byte(text), 0o640))
 	}
 	s, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return dir, s
 }
@@ -104,9 +97,7 @@ func spool(t *testing.T, head, data, journal string) (string, *Source) {
 func TestJournalTellsWhoHasIt(t *testing.T) {
 	_, s := spool(t, headFile("-frozen 1700000100\n", "XX\n", "2\na@x.example\nb@x.example\n"), id+"-D\nbody\n", "A@x.example\nb@X.EXAMPLE\n")
 	l, err := s.Open(importer.Ref{Name: "input/0/" + id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer l.Close()
 	if got := fmt.Sprintf("%+v", l.Parts); got != "[{Sender:s@x.example EnvID: Ret: Recipients:[{Address:a@x.example DSN:}] Held:it is frozen since 2023-11-14T22:15:00Z}]" {
 		t.Errorf("got %s", got)
@@ -117,9 +108,7 @@ func TestBodyInWireFormatGetsOurLineEnds(t *testing.T) {
 	const body = "a\r\n\r\n.\r\nlone \r here\nend\r"
 	_, s := spool(t, headFile("-spool_file_wireformat\n", "XX\n", "1\na@x\n"), id+"-D\n"+body, "")
 	l, err := s.Open(importer.Ref{Name: "input/0/" + id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer l.Close()
 	var b bytes.Buffer
 	if err := l.Write(&b); err != nil || !strings.HasSuffix(b.String(), "\n\na\n\n.\nlone \r here\nend\r") {
@@ -146,16 +135,10 @@ func TestMessageThatEximHasLockedIsLeft(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "LOCK_FILE="+filepath.Join(dir, "input/0", id+"-D"))
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	assert.Must(t, cmd.Start())
 	defer func() { in.Close(); _ = cmd.Wait() }()
 	said := make([]byte, 100)
 	if n, err := out.Read(said); err != nil || string(said[:n]) != "<nil>\n" {
@@ -179,9 +162,7 @@ func TestHalfReceivedMessageIsLeft(t *testing.T) {
 
 func TestRemovedMessageIsGone(t *testing.T) {
 	dir, s := spool(t, headFile("", "XX\n", "1\na@x\n"), id+"-D\nbody\n", "a@x\n")
-	if err := s.Remove(importer.Ref{Name: "input/0/" + id}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Remove(importer.Ref{Name: "input/0/" + id}))
 	if left := importertest.Files(t, dir); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
@@ -194,12 +175,8 @@ func TestRemainsOfATakenMessageAreRemoved(t *testing.T) {
 		disk := importertest.Disk(t)
 		refill := func() (string, *Source) {
 			dir, s := spool(t, headFile("", "XX\n", "2\na@x\nb@x\n"), id+"-D\nbody\n", "a@x\n")
-			if err := os.MkdirAll(filepath.Join(dir, "msglog", "0"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, "msglog", "0", id), nil, 0o640); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.MkdirAll(filepath.Join(dir, "msglog", "0"), 0o755))
+			assert.Must(t, os.WriteFile(filepath.Join(dir, "msglog", "0", id), nil, 0o640))
 			return dir, s
 		}
 		dir, s := refill()
@@ -211,9 +188,7 @@ func TestRemainsOfATakenMessageAreRemoved(t *testing.T) {
 		}
 		dir, s = refill()
 		for _, name := range []string{"input/0/" + id + "-H", "input/0/" + id + "-J", "msglog/0/" + id}[:removed] {
-			if err := os.Remove(filepath.Join(dir, name)); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.Remove(filepath.Join(dir, name)))
 		}
 		if sum := importertest.Take(t, disk, s); sum != (importer.Sum{Before: 1, Moved: 1}) {
 			t.Errorf("after %d: %+v", removed, sum)
@@ -238,9 +213,7 @@ func TestDataOfAnUnknownMessageStays(t *testing.T) {
 // golden is a spool that an Exim of Debian has made, see test/e2e.
 func TestRealSpoolIsReadWhole(t *testing.T) {
 	s, err := Open(importertest.Copy(t, "testdata/spool", "input"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer s.Close()
 	importertest.Golden(t, "testdata/spool.golden", importertest.Text(t, s))
 }

@@ -16,6 +16,7 @@ import (
 
 	"zmailer/internal/admin/importer"
 	"zmailer/internal/admin/importer/importertest"
+	"zmailer/internal/run/assert"
 )
 
 const box = "From bob@x.example Mon Jan  2 15:04:05 2023\nSubject: one\nTo: A <a@y.example>, b@y.example\nBcc: c@y.example\n\nfirst\n>From here\n>>From there\n> From\n\n" +
@@ -28,29 +29,21 @@ const testHost = "h.example"
 
 func write(t *testing.T, name, text string) string {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	assert.Must(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
 }
 
 func TestMboxIsReadMessageByMessage(t *testing.T) {
 	m, err := OpenMbox(write(t, filepath.Join(t.TempDir(), "box"), box), Envelope{To: []string{"new@z.example"}}, testHost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer m.Close()
 	importertest.Golden(t, "testdata/mbox.golden", importertest.Text(t, m))
 }
 
 func TestRecipientsOfTheHeaderAreTaken(t *testing.T) {
 	m, err := OpenMbox(write(t, filepath.Join(t.TempDir(), "box"), box), Envelope{Extract: true, From: "", HasFrom: true}, testHost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer m.Close()
 	importertest.Golden(t, "testdata/extract.golden", importertest.Text(t, m))
 }
@@ -60,14 +53,10 @@ func TestKeysStayWhenAnMboxGrows(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "box")
 	keys := func(text string) (list []string) {
 		m, err := OpenMbox(write(t, file, text), Envelope{To: []string{"new@z.example"}}, testHost)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		defer m.Close()
 		refs, err := m.List(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		for _, r := range refs {
 			if l, err := m.Open(r); err == nil {
 				list = append(list, l.Key)
@@ -85,9 +74,7 @@ func TestKeysStayWhenAnMboxGrows(t *testing.T) {
 func TestMboxIsEmptiedWhenAllIsTaken(t *testing.T) {
 	file := write(t, filepath.Join(t.TempDir(), "box"), box)
 	m, err := OpenMbox(file, Envelope{}, testHost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer m.Close()
 	refs, err := m.List(t.Context())
 	if err != nil || len(refs) != 5 {
@@ -105,13 +92,9 @@ func TestMboxIsEmptiedWhenAllIsTaken(t *testing.T) {
 func TestMboxThatIsLockedIsLeftAlone(t *testing.T) {
 	file := write(t, filepath.Join(t.TempDir(), "box"), box)
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer f.Close()
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	if _, err := OpenMbox(file, Envelope{}, testHost); !errors.Is(err, importer.ErrRunning) {
 		t.Errorf("got %v, want %v", err, importer.ErrRunning)
 	}
@@ -122,9 +105,7 @@ func TestMboxThatIsLockedIsLeftAlone(t *testing.T) {
 func TestMboxIsLockedByALockFile(t *testing.T) {
 	file := write(t, filepath.Join(t.TempDir(), "box"), box)
 	dead := exec.Command("true")
-	if err := dead.Run(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, dead.Run())
 	living := fmt.Sprintf("%d %s\n", os.Getppid(), testHost)
 	tests := map[string]struct {
 		text string // of a lock file that is there; "-": none is
@@ -149,9 +130,7 @@ func TestMboxIsLockedByALockFile(t *testing.T) {
 			if tt.text != "-" {
 				write(t, lock, tt.text)
 				at := time.Now().Add(-tt.age)
-				if err := os.Chtimes(lock, at, at); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.Chtimes(lock, at, at))
 			}
 			m, err := OpenMbox(file, Envelope{}, tt.host)
 			if !errors.Is(err, tt.want) {
@@ -178,17 +157,13 @@ func TestMboxThatIsReplacedIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "box"), box)
 	q, err := importer.OpenQueue(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	m := &Mbox{q: q}
 	seen, writable, err := m.look("box")
 	if err != nil || !writable {
 		t.Fatalf("%v, %v", writable, err)
 	}
-	if err := os.Rename(write(t, file+".new", "no mailbox\n"), file); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Rename(write(t, file+".new", "no mailbox\n"), file))
 	if err := m.take("box", seen, writable); !errors.Is(err, importer.ErrRunning) {
 		t.Errorf("got %v, want %v", err, importer.ErrRunning)
 	}
@@ -220,14 +195,10 @@ func TestMaildirIsReadMessageByMessage(t *testing.T) {
 		"new/.hidden":                 "x",
 	} {
 		write(t, filepath.Join(dir, name), text)
-		if err := os.Chtimes(filepath.Join(dir, name), stamp, stamp); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chtimes(filepath.Join(dir, name), stamp, stamp))
 	}
 	m, err := OpenMaildir(dir, Envelope{To: []string{"new@z.example"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer m.Close()
 	importertest.Golden(t, "testdata/maildir.golden", importertest.Text(t, m))
 }
@@ -243,9 +214,7 @@ func FuzzMbox(f *testing.F) {
 		}
 		defer m.Close()
 		refs, err := m.List(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		var size int64
 		for _, r := range refs {
 			size += r.Size
@@ -254,9 +223,7 @@ func FuzzMbox(f *testing.F) {
 				continue
 			}
 			var b bytes.Buffer
-			if err := l.Write(&b); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, l.Write(&b))
 			if strings.HasPrefix(strings.ToLower(b.String()), "return-path:") {
 				t.Fatalf("%q begins with Return-Path", b.String())
 			}

@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/admin/importer"
 	"zmailer/internal/admin/importer/importertest"
+	"zmailer/internal/run/assert"
 )
 
 func packed(t *testing.T, text string) string {
@@ -18,9 +19,7 @@ func packed(t *testing.T, text string) string {
 	if _, err := z.Write([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, z.Close())
 	return b.String()
 }
 
@@ -30,17 +29,11 @@ func spool(t *testing.T, files map[string]string) (string, *Source) {
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		assert.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	s, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return dir, s
 }
@@ -69,9 +62,7 @@ func TestEnvelopesOfAMessageAreReadTogether(t *testing.T) {
 		"offline/1700000000.abc":             "-f|bob|alice\nSubject: x\n",
 	})
 	importertest.Golden(t, "testdata/made.golden", importertest.Text(t, s))
-	if err := s.Remove(importer.Ref{Name: "queue/ab/ab012345"}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Remove(importer.Ref{Name: "queue/ab/ab012345"}))
 	if _, err := os.Stat(filepath.Join(dir, "queue/ab/ab012345")); !os.IsNotExist(err) {
 		t.Errorf("its directory: %v", err)
 	}
@@ -94,14 +85,10 @@ func TestRemainsOfATakenMessageAreRemoved(t *testing.T) {
 		}
 		dir, s := spool(t, files)
 		for _, name := range []string{"ab01234500000001", "ab01234500000002", "message"}[:removed] {
-			if err := os.Remove(filepath.Join(dir, message, name)); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.Remove(filepath.Join(dir, message, name)))
 		}
 		other := filepath.Join(dir, "queue/ab/ab999999")
-		if err := os.Mkdir(other, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Mkdir(other, 0o700))
 		if sum := importertest.Take(t, disk, s); sum != (importer.Sum{Before: 1, Left: 1, Moved: 1}) {
 			t.Errorf("after %d: %+v", removed, sum)
 		}
@@ -126,9 +113,7 @@ func TestEnvelopeThatIsCutIsRefused(t *testing.T) {
 // golden is a queue that an OpenSMTPD of Debian has made, see test/e2e.
 func TestRealQueueIsReadWhole(t *testing.T) {
 	s, err := Open(importertest.Copy(t, "testdata/spool", "queue"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer s.Close()
 	importertest.Golden(t, "testdata/spool.golden", importertest.Text(t, s))
 }

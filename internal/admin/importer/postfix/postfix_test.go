@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/admin/importer"
 	"zmailer/internal/admin/importer/importertest"
+	"zmailer/internal/run/assert"
 )
 
 // rec is a record as Postfix writes it.
@@ -50,9 +51,7 @@ func TestOpenRecipientsKeepTheirWishes(t *testing.T) {
 		rec('n', "1")+rec('D', "done@y.example")+rec('R', "two@y.example")+rec('/', "canceled@y.example")+rec('R', "two@y.example"),
 		rec('N', "Subject: x"), rec('R', "found@y.example"))
 	h, _, err := read(t, file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	p := h.part()
 	got := fmt.Sprintf("%s %s %s %s %v", p.Sender, p.EnvID, p.Ret, h.bodyType, p.Recipients)
 	want := `"the boss"@x.example a+2Bb HDRS 8BITMIME [{one@y.example NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;or+3Dig@y.example} {two@y.example } {found@y.example }]`
@@ -63,9 +62,7 @@ func TestOpenRecipientsKeepTheirWishes(t *testing.T) {
 
 func TestRedirectedMailGoesThereAlone(t *testing.T) {
 	h, _, err := read(t, queueFile(rec('>', "there@z.example")+rec('S', "")+rec('R', "a@y.example")+rec('R', "b@y.example"), rec('N', ""), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if p := h.part(); len(p.Recipients) != 1 || p.Recipients[0].Address != "there@z.example" || p.Sender != "" {
 		t.Errorf("got %+v", p)
 	}
@@ -135,27 +132,17 @@ func TestFailuresThatWereNotReportedAreOpenAgain(t *testing.T) {
 	bounce := fmt.Sprintf("<failed@x>: host said no\n\nrecipient=failed@x\noffset=%d\nstatus=5.1.1\naction=failed\n\n", len(start+one))
 	for name, text := range map[string]string{"incoming/x": "", "active/x": "", "deferred/A/ABC": file, "bounce/A/ABC": bounce, "defer/A/ABC": "x", "hold/H1": file, "corrupt/BAD": "x", "maildrop/M1": file} {
 		path := q + "/" + name
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		if text != "" {
-			if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.WriteFile(path, []byte(text), 0o700))
 		}
 	}
-	if err := os.Chmod(filepath.Join(q, "maildrop/M1"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(filepath.Join(q, "maildrop/M1"), 0o600))
 	s, err := Open(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer s.Close()
 	importertest.Golden(t, "testdata/made.golden", importertest.Text(t, s))
-	if err := s.Remove(importer.Ref{Name: "deferred/A/ABC"}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Remove(importer.Ref{Name: "deferred/A/ABC"}))
 	if got := fmt.Sprint(importertest.Files(t, q)); got != "[corrupt/BAD hold/H1 maildrop/M1]" {
 		t.Errorf("left: %s", got)
 	}
@@ -165,9 +152,7 @@ func TestFailuresThatWereNotReportedAreOpenAgain(t *testing.T) {
 func TestRealQueueIsReadWhole(t *testing.T) {
 	q := importertest.Copy(t, "testdata/queue", "incoming", "active", "deferred", "hold", "maildrop")
 	s, err := Open(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer s.Close()
 	importertest.Golden(t, "testdata/queue.golden", importertest.Text(t, s))
 }
@@ -184,17 +169,11 @@ func TestOtherDirectoriesAreNoQueue(t *testing.T) {
 func TestLinksAreNotFollowed(t *testing.T) {
 	q := t.TempDir()
 	for _, d := range []string{"incoming", "active", "deferred"} {
-		if err := os.Mkdir(filepath.Join(q, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Mkdir(filepath.Join(q, d), 0o755))
 	}
-	if err := os.Symlink("/etc/passwd", filepath.Join(q, "deferred", "ABCDEF")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Symlink("/etc/passwd", filepath.Join(q, "deferred", "ABCDEF")))
 	s, err := Open(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer s.Close()
 	if _, err := s.Open(importer.Ref{Name: "deferred/ABCDEF"}); err == nil {
 		t.Error("a link was followed")

@@ -232,7 +232,7 @@ func (q *queue) play(clauses *conf.WhatIf, a *Options) *Course {
 
 // ringFor is the ring of a channel and host under some settings.
 func ringFor(w *sim.World, s *conf.Settings, channel, host string) *sim.Ring {
-	return w.Ring(s.RingKey(channel, host), s.Policy(), sim.Ring{Slots: s.Command.Slots(), Overfeed: s.Overfeed, MaxTA: s.MaxTA, IdleMax: s.IdleMax})
+	return w.Ring(s.RingKey(channel, host), s.Policy, sim.Ring{Slots: s.Command.Slots(), Overfeed: s.Overfeed, MaxTA: s.MaxTA, IdleMax: s.IdleMax})
 }
 
 // historyOf is what recipients of one thread have behind them together, as the engine

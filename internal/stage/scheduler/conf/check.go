@@ -57,19 +57,16 @@ func (c *File) warnings() (list []error) {
 
 // warnBody checks the settings of one body alone.
 func (c *File) warnBody(b *body) (list []error) {
-	s := Defaults()
-	for _, set := range b.sets {
-		set(&s)
-	}
+	s := b.settings()
 	has := func(key string) bool { _, ok := b.where[key]; return ok }
-	if has("start") && has("maxthr") && s.MaxThr > 0 && s.Start > s.MaxThr {
-		list = append(list, c.warn(b.where["start"], "start=%d exceeds maxthr=%d, which is used", s.Start, s.MaxThr))
+	if has("start") && has("maxthr") && s.MaxThread > 0 && s.Start > s.MaxThread {
+		list = append(list, c.warn(b.where["start"], "start=%d exceeds maxthr=%d, which is used", s.Start, s.MaxThread))
 	}
-	if has("maxthr") && has("maxring") && s.MaxRing > 0 && s.MaxThr > s.MaxRing {
-		list = append(list, c.warn(b.where["maxthr"], "maxthr=%d exceeds maxring=%d, which is used", s.MaxThr, s.MaxRing))
+	if has("maxthr") && has("maxring") && s.MaxRing > 0 && s.MaxThread > s.MaxRing {
+		list = append(list, c.warn(b.where["maxthr"], "maxthr=%d exceeds maxring=%d, which is used", s.MaxThread, s.MaxRing))
 	}
-	if has("maxunproven") && has("maxring") && s.MaxRing > 0 && s.MaxUnproven >= s.MaxRing {
-		list = append(list, c.warn(b.where["maxunproven"], "maxunproven=%d is not below maxring=%d: hosts that do not answer may use all deliveries", s.MaxUnproven, s.MaxRing))
+	if has("maxunproven") && has("maxring") && s.MaxRing > 0 && s.unproven >= s.MaxRing {
+		list = append(list, c.warn(b.where["maxunproven"], "maxunproven=%d is not below maxring=%d: hosts that do not answer may use all deliveries", s.unproven, s.MaxRing))
 	}
 	if has("expiry2") && has("expiry") && s.Expiry2 > 0 && s.Expiry > s.Expiry2 {
 		list = append(list, c.warn(b.where["expiry"], "expiry=%v is later than expiry2=%v, which is used", s.Expiry, s.Expiry2))
@@ -258,10 +255,7 @@ func (c *File) badPolicies(check func(string) error) (list []error) {
 		if !ok {
 			continue
 		}
-		s := Defaults()
-		for _, set := range b.sets {
-			set(&s)
-		}
+		s := b.settings()
 		if err := check(s.TLS); err != nil {
 			list = append(list, c.bad(at, "tls=%s: %v", s.TLS, err))
 		}

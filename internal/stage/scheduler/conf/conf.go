@@ -70,6 +70,15 @@ type body struct {
 	last  bool             // it has a command
 }
 
+// settings are those of the body alone.
+func (b *body) settings() Settings {
+	s := Defaults()
+	for _, set := range b.sets {
+		set(&s)
+	}
+	return s
+}
+
 // setting changes one value.
 type setting func(*Settings)
 

@@ -45,9 +45,9 @@ func dump(channel, host string, s *Settings) string {
 		"  reporttimes %v queueonly %v wakeuprestartonly %v user %q group %q nice %d\n"+
 		"  clause %s command %q %q ring %q\n\n",
 		channel, host, s.Interval, s.Retries, s.Expiry, s.Expiry2, s.IdleMax,
-		s.MaxTA, s.MaxChannel, s.MaxRing, s.MaxThr, s.Overfeed, s.AgeOrder, s.ByChannel,
+		s.MaxTA, s.MaxChannel, s.MaxRing, s.MaxThread, s.Overfeed, s.AgeOrder, s.ByChannel,
 		s.Start, s.Rate, s.HostRate, s.Jitter, s.MinAge, s.NotBefore, s.OnExpiry, s.Sources, s.Helo,
-		s.ReportTimes, s.QueueOnly, s.WakeupRestartOnly, s.User, s.Group, s.Nice,
+		s.ReportTimes, s.QueueOnly, s.JoinWaiting, s.User, s.Group, s.Nice,
 		s.Clause, env, argv, s.RingKey(channel, host))
 }
 
@@ -114,7 +114,7 @@ func TestBuiltInConfigurationServesEveryChannel(t *testing.T) {
 	assert.Must(t, err)
 	for _, channel := range []string{"smtp", "smtpx", "lmtp", "local", "file"} {
 		s := c.Match(channel, "host.example")
-		if s == nil || s.MaxThr < 2 || s.Expiry != 72*time.Hour {
+		if s == nil || s.MaxThread < 2 || s.Expiry != 72*time.Hour {
 			t.Errorf("%s: got %+v", channel, s)
 			continue
 		}
@@ -234,7 +234,7 @@ func FuzzParseConf(f *testing.F) {
 		if s != c.Match(channel, host) {
 			t.Fatal("the same question has two answers")
 		}
-		if s.MaxThr > 0 && s.Start > s.MaxThr || s.Start < 1 || s.Rate.N > 0 && s.Rate.Per <= 0 {
+		if s.MaxThread > 0 && s.Start > s.MaxThread || s.Start < 1 || s.Rate.N > 0 && s.Rate.Per <= 0 {
 			t.Fatalf("bounds that cannot hold: %+v", s)
 		}
 		if len(s.Command.Words) == 0 || s.Interval <= 0 || len(s.Retries) == 0 || s.IdleMax < 0 {
@@ -274,7 +274,7 @@ func TestPolicyIsWhatTheClauseSays(t *testing.T) {
 		MaxChannel: 8, MaxRing: 9, MaxUnproven: 3, MaxThread: 10, Start: 10, AgeOrder: true,
 		Rate: thread.Rate{N: 12, Per: time.Second}, HostRate: thread.Rate{N: 13, Per: time.Minute}, QueueOnly: true, JoinWaiting: true,
 	}
-	got := conf.Match("smtp", "h").Policy()
+	got := conf.Match("smtp", "h").Policy
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -302,7 +302,7 @@ func TestAtk3HalfOfThePlacesAreKept(t *testing.T) {
 		`maxring=3 command=a`:                                        2,
 	} {
 		conf := mustConf(t, "*/* "+clause+"\n")
-		if got := conf.Match("smtp", "h").Policy().MaxUnproven; got != want {
+		if got := conf.Match("smtp", "h").MaxUnproven; got != want {
 			t.Errorf("%s: got %d, want %d", clause, got, want)
 		}
 	}

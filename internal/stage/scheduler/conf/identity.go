@@ -94,10 +94,7 @@ func number(s string) (uint32, bool) {
 func (c *File) CheckIdentities(root bool) (errs []error) {
 	for i := range c.bodies {
 		b := &c.bodies[i]
-		s := Defaults()
-		for _, set := range b.sets {
-			set(&s)
-		}
+		s := b.settings()
 		if _, err := Credential(s.User, "", root); err != nil {
 			errs = append(errs, c.bad(b.where["user"], "%v", err))
 		} else if _, err := Credential(s.User, s.Group, root); err != nil {

@@ -1,11 +1,14 @@
 package conf
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/xrash/smetrics"
 
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/dsn"
 	"zmailer/internal/run/config"
 )
 
@@ -82,7 +85,7 @@ func unquote(s string) (value, rest string, ok bool) {
 
 // params returns the parsers of PARAM lines by name.
 func params() map[string]func(c *File, value string) error {
-	all := map[string]func(c *File, value string) error{
+	return map[string]func(c *File, value string) error{
 		"mailqsock": func(c *File, value string) error { c.MailQSock = value; return nil },
 		"authfile":  func(c *File, value string) error { c.AuthFile = value; return nil },
 		"global-report-interval": func(c *File, value string) (err error) {
@@ -96,11 +99,31 @@ func params() map[string]func(c *File, value string) error {
 			c.CopyUndeliverable = value == "postman"
 			return nil
 		},
+		"report-language": func(c *File, value string) error {
+			if c.Reports.Language = strings.ToLower(value); !dsn.IsLanguage(c.Reports.Language) {
+				return errors.New("want a language tag like en, de or pt-br")
+			}
+			return nil
+		},
+		"report-size": func(c *File, value string) (err error) {
+			c.Reports.Size, err = config.ParseSize(value)
+			return err
+		},
+		"report-full-size": func(c *File, value string) (err error) {
+			c.Reports.FullSize, err = config.ParseSize(value)
+			return err
+		},
+		"report-copies": func(c *File, value string) error {
+			if c.Reports.CopyTo = value; strings.EqualFold(value, "none") {
+				c.Reports.CopyTo = ""
+				return nil
+			}
+			if m, err := address.Parse(value); err != nil || m.IsNull() {
+				return errors.New("want none, or an address like postmaster@example.org")
+			}
+			return nil
+		},
 	}
-	for _, name := range reportParams() {
-		all[name] = func(c *File, value string) error { return c.Reports.set(name, value) }
-	}
-	return all
 }
 
 // parseParam parses what follows PARAM: name = value.

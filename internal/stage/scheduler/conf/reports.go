@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/dsn"
 	"zmailer/internal/run/config"
 )
@@ -30,34 +29,6 @@ type Reports struct {
 
 func defaultReports() Reports {
 	return Reports{Language: dsn.DefaultLanguage, Size: 64 << 10, FullSize: 10 << 20}
-}
-
-// reportParams are the names of PARAM lines that set takes.
-func reportParams() []string {
-	return []string{"report-language", "report-size", "report-full-size", "report-copies"}
-}
-
-// set takes one of reportParams.
-func (r *Reports) set(name, value string) (err error) {
-	switch name {
-	case "report-language":
-		if r.Language = strings.ToLower(value); !dsn.IsLanguage(r.Language) {
-			return errors.New("want a language tag like en, de or pt-br")
-		}
-	case "report-size":
-		r.Size, err = config.ParseSize(value)
-	case "report-full-size":
-		r.FullSize, err = config.ParseSize(value)
-	case "report-copies":
-		if r.CopyTo = value; strings.EqualFold(value, "none") {
-			r.CopyTo = ""
-			return nil
-		}
-		if m, perr := address.Parse(value); perr != nil || m.IsNull() {
-			return errors.New("want none, or an address like postmaster@example.org")
-		}
-	}
-	return err
 }
 
 // Limit returns the size of the largest message that is returned whole for a RET.

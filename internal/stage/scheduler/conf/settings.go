@@ -1,7 +1,7 @@
 package conf
 
 import (
-	"slices"
+	"reflect"
 	"strings"
 	"time"
 
@@ -10,48 +10,36 @@ import (
 
 // Settings are the settings of the matching clauses for one channel and host.
 type Settings struct {
-	Interval    time.Duration
-	Retries     []int
-	Jitter      int           // percent
+	thread.Policy // when mail is tried, and how much of it at once
+	Agent         // what delivers it
+
 	MinAge      time.Duration // not tried while younger
 	NotBefore   string        // header field with a date, not tried before that; "": none
-	Expiry      time.Duration // 0: never
-	Expiry2     time.Duration // 0: never
 	OnExpiry    OnExpiry
-	IdleMax     time.Duration
-	AnswerMax   time.Duration   // how long a job may go without an answer; 0: no limit
 	ReportTimes []time.Duration // ages at which a delay is reported, ascending
 
-	MaxTA      int // agent processes of the whole scheduler; 0: no limit
-	MaxChannel int // deliveries at once; 0: no limit
-	MaxRing    int // deliveries at once; 0: no limit
-	MaxThr     int // deliveries at once; 0: no limit
-	// MaxUnproven bounds deliveries at once to hosts that have not answered; 0: no limit,
-	// below 0: half of the places, see unproven.
-	MaxUnproven int
-	Start       int // deliveries at once to a host of which nothing is known; at most MaxThr
-	Overfeed    int // deliveries that a one-slot agent may have queued
-
-	Rate, HostRate thread.Rate // deliveries of the clause, and to each host
-
-	AgeOrder  bool
+	MaxTA     int  // agent processes of the whole scheduler; 0: no limit
+	Overfeed  int  // deliveries that a one-slot agent may have queued
 	ByChannel bool // one ring per channel even if the command does not name it
+	IdleMax   time.Duration
+	AnswerMax time.Duration // how long a job may go without an answer; 0: no limit
 
-	QueueOnly         bool // nothing is started until somebody asks for it
-	WakeupRestartOnly bool // new mail waits for what waits already
+	Clause string // pattern of the clause with the command, for display
 
-	User, Group string // of the agents; "": ours
+	unproven int    // maxunproven as the clauses have it, below 0: half of the places
+	ring     string // RingKey, if it does not depend on channel and host
+	key      string // names of the bodies that matched, for RingKey
+}
+
+// Agent is how agents are started.
+type Agent struct {
+	Command     Command
+	User, Group string // "": ours
 	Nice        int
 	Sources     []string // IP addresses that agents connect from
 	Helo        string   // name of agents in EHLO
 	TLS         string   // TLS policy for the hosts, in the syntax of the file tls
 	Auth        string   // account in the file credentials that agents log in with
-
-	Command Command
-	Clause  string // pattern of the clause with the command, for display
-
-	ring string // RingKey, if it does not depend on channel and host
-	key  string // names of the bodies that matched, for RingKey
 }
 
 // OnExpiry is what is done about an expired recipient (A6).
@@ -67,19 +55,13 @@ const (
 // defaultStart is how many deliveries to a new host begin at once.
 const defaultStart = 5
 
+// Defaults returns the settings of a clause without any.
 func Defaults() Settings {
 	return Settings{
-		Interval: time.Minute, Retries: []int{1, 1, 2, 3, 4, 8, 13, 21, 34}, Jitter: 12, Expiry: 72 * time.Hour,
-		ReportTimes: []time.Duration{4 * time.Hour}, MaxTA: 100, MaxThr: 1, MaxUnproven: -1, AnswerMax: 12 * time.Hour,
-	}
-}
-
-// Policy returns the settings that the thread core uses.
-func (s *Settings) Policy() thread.Policy {
-	return thread.Policy{
-		Interval: s.Interval, Retries: s.Retries, Jitter: s.Jitter, Expiry: s.Expiry, Expiry2: s.Expiry2,
-		MaxChannel: s.MaxChannel, MaxRing: s.MaxRing, MaxThread: s.MaxThr, MaxUnproven: s.unproven(), Start: s.Start, AgeOrder: s.AgeOrder,
-		Rate: s.Rate, HostRate: s.HostRate, QueueOnly: s.QueueOnly, JoinWaiting: s.WakeupRestartOnly,
+		Policy: thread.Policy{
+			Interval: time.Minute, Retries: []int{1, 1, 2, 3, 4, 8, 13, 21, 34}, Jitter: 12, Expiry: 72 * time.Hour, MaxThread: 1,
+		},
+		ReportTimes: []time.Duration{4 * time.Hour}, MaxTA: 100, unproven: -1, AnswerMax: 12 * time.Hour,
 	}
 }
 
@@ -91,9 +73,10 @@ func (s *Settings) settle() {
 	if s.Start == 0 {
 		s.Start = defaultStart
 	}
-	if s.MaxThr > 0 {
-		s.Start = min(s.Start, s.MaxThr)
+	if s.MaxThread > 0 {
+		s.Start = min(s.Start, s.MaxThread)
 	}
+	s.MaxUnproven = s.maxUnproven()
 	for i, n := range s.Retries {
 		// Such a wait is longer than any expiry.
 		if int64(n) > int64(maxWait/s.Interval) {
@@ -127,17 +110,15 @@ func (s *Settings) RingKey(channel, host string) string {
 
 // SameAgents reports whether an agent that was started for one can serve the other.
 func (s *Settings) SameAgents(t *Settings) bool {
-	return slices.Equal(s.Command.Words, t.Command.Words) && slices.Equal(s.Command.Env, t.Command.Env) &&
-		s.User == t.User && s.Group == t.Group && s.Nice == t.Nice && slices.Equal(s.Sources, t.Sources) && s.Helo == t.Helo &&
-		s.TLS == t.TLS && s.Auth == t.Auth
+	return reflect.DeepEqual(s.Agent, t.Agent)
 }
 
-// unproven returns how many deliveries of a ring may run at once to hosts that have not
+// maxUnproven returns how many deliveries of a ring may run at once to hosts that have not
 // answered: maxunproven, or half of the ring's deliveries, at least two so that one host does
 // not keep another waiting. 0: no limit.
-func (s *Settings) unproven() int {
-	if s.MaxUnproven >= 0 {
-		return s.MaxUnproven
+func (s *Settings) maxUnproven() int {
+	if s.unproven >= 0 {
+		return s.unproven
 	}
 	places := 0
 	for _, n := range []int{s.MaxRing, s.MaxChannel, s.MaxTA * s.Command.Slots()} {

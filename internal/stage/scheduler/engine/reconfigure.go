@@ -211,7 +211,7 @@ func (e *reconfiguration) resettle(r *thread.Ring, old *conf.File) (ended int) {
 	if s == nil {
 		return e.agents.Follow(g, nil)
 	}
-	e.follows(r, s.Policy())
+	e.follows(r, s.Policy)
 	if was := old.Match(g.Channel, g.Host); was == nil || !slices.Equal(s.ReportTimes, was.ReportTimes) {
 		e.lookAtReports(r)
 	}
@@ -224,14 +224,14 @@ func (e *reconfiguration) ring(channel, host string) *thread.Ring {
 	if s == nil {
 		return nil
 	}
-	r := e.core.Ring(s.RingKey(channel, host), s.Policy())
+	r := e.core.Ring(s.RingKey(channel, host), s.Policy)
 	switch g := agents.GroupOf(r); {
 	case g == nil:
 		channel, host = strings.Clone(channel), strings.Clone(host)
 		agents.NewGroup(r, s, channel, host)
 	case g.Retired():
 		g.Revive(s)
-		e.follows(r, s.Policy())
+		e.follows(r, s.Policy)
 	}
 	if e.next != nil {
 		e.next[r] = s

@@ -65,7 +65,7 @@ func serve(t testing.TB, many int, hostOf func(i int) string) (q *Server, e *pla
 		m.SetName(fmt.Sprint(i + 1))
 		e.messages = append(e.messages, m)
 		s := f.Match("smtp", host)
-		e.core.Add(m, e.core.Ring(s.RingKey("smtp", host), s.Policy()), "smtp", host, []thread.Recipient{thread.NewRecipient(100, "a@b")},
+		e.core.Add(m, e.core.Ring(s.RingKey("smtp", host), s.Policy), "smtp", host, []thread.Recipient{thread.NewRecipient(100, "a@b")},
 			thread.History{Attempts: 1, Next: e.now.Add(time.Hour)}, e.now)
 	}
 	q = &Server{Config: Config{Conf: f, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return e.now }}, engine: e,

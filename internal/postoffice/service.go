@@ -11,6 +11,9 @@ import (
 	"zmailer/internal/disk/durable"
 )
 
+// QuerySocket is the name of the scheduler's query socket in the postoffice.
+const QuerySocket = ".mailq"
+
 // FreezeFlag is the file that keeps daemons from being started.
 const FreezeFlag = ".freeze"
 

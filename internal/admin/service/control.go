@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"zmailer/internal/postoffice"
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/run/supervise"
 )
 
@@ -116,7 +116,7 @@ var ErrNoRun = errors.New("no zmctl run serves this postoffice")
 // Ask sends a request to the zmctl run of the postoffice in dir. After a stop of all daemons
 // the answer is nil, and the process has ended.
 func Ask(ctx context.Context, dir string, q Request) (*Answer, error) {
-	conn, err := postoffice.DialSocket(ctx, filepath.Join(dir, ControlSocket))
+	conn, err := socket.Dial(ctx, filepath.Join(dir, ControlSocket))
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, ErrNoRun

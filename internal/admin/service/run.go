@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logfile"
@@ -89,7 +90,7 @@ func NewRun(ctx context.Context, o Options) (r *Run, err error) {
 	}
 	r.ends = append(r.ends, func() { logging.Flush(r.s.Log) })
 	if unreachable == nil {
-		r.listener, unreachable = postoffice.ListenSocket(filepath.Join(dir, ControlSocket), 0o600)
+		r.listener, unreachable = socket.Listen(filepath.Join(dir, ControlSocket), 0o600)
 	}
 	if unreachable != nil {
 		r.s.Log.Warn("control-trouble", "reason", unreachable, "advice", "zmctl start, stop, restart and status cannot reach this zmctl run; signals can")

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/wire/mailq"
 )
@@ -32,7 +33,7 @@ func (a *SchedulerClient) Close() { _ = a.Conn.Close() }
 func CallScheduler(ctx context.Context, dir string) (*SchedulerClient, error) {
 	ctx, cancel := context.WithTimeout(ctx, SocketPatience)
 	defer cancel()
-	conn, err := postoffice.DialSocket(ctx, filepath.Join(dir, postoffice.QuerySocket))
+	conn, err := socket.Dial(ctx, filepath.Join(dir, postoffice.QuerySocket))
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, ErrNoScheduler

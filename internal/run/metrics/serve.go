@@ -27,7 +27,7 @@ const (
 // are read.
 func Socket(program string) string { return ".metrics." + program }
 
-// Listen makes a Unix socket that no one serves yet: postoffice.ListenAlone.
+// Listen makes a Unix socket that no one serves yet: socket.ListenAlone.
 type Listen func(path string, mode os.FileMode) (*net.UnixListener, error)
 
 // Serve answers those who read until stop is called. The socket is made in dir, the

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
@@ -43,7 +44,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := p.Router.EnsureDirs(c.RouterDirs); err != nil {
 		return &config.Error{File: c.PostOffice, Reason: "ROUTERDIRS cannot be used; zmctl init, run by the postoffice's owner, makes what is missing", Err: err}
 	}
-	defer c.Metrics.Serve(c.PostOffice, postoffice.ListenAlone, r.c.Log)()
+	defer c.Metrics.Serve(c.PostOffice, socket.ListenAlone, r.c.Log)()
 	r.serve(ctx, filepath.Join(c.PostOffice, p.Router.Dir()))
 	return nil
 }

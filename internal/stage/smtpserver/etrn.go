@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/smtpserver/session"
@@ -90,7 +91,7 @@ func (h *handler) startQueue(node string) *session.Reply {
 func (s *server) askScheduler(host string) (some bool, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, etrnPatience)
 	defer cancel()
-	conn, err := postoffice.DialSocket(ctx, filepath.Join(s.PostOffice, postoffice.QuerySocket))
+	conn, err := socket.Dial(ctx, filepath.Join(s.PostOffice, postoffice.QuerySocket))
 	if err != nil {
 		return false, fmt.Errorf("ask the scheduler: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/wire/mailq"
 )
@@ -16,7 +17,7 @@ import (
 // what it was asked.
 func scheduler(t *testing.T, r *running, answer map[string]string) <-chan string {
 	t.Helper()
-	l, err := postoffice.ListenSocket(filepath.Join(r.dir, postoffice.QuerySocket), 0o600)
+	l, err := socket.Listen(filepath.Join(r.dir, postoffice.QuerySocket), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}

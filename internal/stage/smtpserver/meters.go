@@ -3,7 +3,7 @@ package smtpserver
 import (
 	"time"
 
-	"zmailer/internal/postoffice"
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/stage/smtpserver/session"
@@ -134,5 +134,5 @@ func (s *server) serveMetrics() (stop func()) {
 			put("zmailer_smtpserver_connections", 0, string(role))
 		}
 	}, metrics.Family{Name: "zmailer_smtpserver_connections", Help: "Connections that are open.", Labels: []string{"role"}})
-	return s.Metrics.Serve(s.PostOffice, postoffice.ListenAlone, s.Log)
+	return s.Metrics.Serve(s.PostOffice, socket.ListenAlone, s.Log)
 }

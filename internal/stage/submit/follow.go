@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/wire/mailq"
 )
@@ -66,7 +67,7 @@ func (s *submission) listen(ctx context.Context) (l *listener, why string) {
 	}
 	calling, done := context.WithTimeout(ctx, callTime)
 	defer done()
-	conn, err := postoffice.DialSocket(calling, path.Join(s.PostOffice, postoffice.QuerySocket))
+	conn, err := socket.Dial(calling, path.Join(s.PostOffice, postoffice.QuerySocket))
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, refused

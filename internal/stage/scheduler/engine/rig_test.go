@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/conf"
@@ -396,7 +397,7 @@ func mustConf(t testing.TB, text string) *conf.File {
 func (r *rig) dial() (*mailq.Client, net.Conn) {
 	r.T.Helper()
 	r.wait(r.starts, "msg=query-served", postoffice.QuerySocket)
-	conn, err := postoffice.DialSocket(context.Background(), filepath.Join(r.dir, postoffice.QuerySocket))
+	conn, err := socket.Dial(context.Background(), filepath.Join(r.dir, postoffice.QuerySocket))
 	assert.Must(r.T, err)
 	r.T.Cleanup(func() { _ = conn.Close() })
 	assert.Must(r.T, conn.SetDeadline(time.Now().Add(patience)))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/metrics"
@@ -37,7 +38,7 @@ func (q *Server) Measure(set *metrics.Set) (stop func()) {
 	set.Ask(diskKeep, q.measureDisk,
 		metrics.Family{Name: "zmailer_spool_messages", Help: "Messages in a directory of the postoffice, as ls counts them.", Labels: []string{"directory"}},
 		metrics.Family{Name: "zmailer_spool_oldest_seconds", Help: "Age of the oldest of them; 0 if there is none.", Labels: []string{"directory"}})
-	return set.Serve(q.Dir, postoffice.ListenAlone, q.Log)
+	return set.Serve(q.Dir, socket.ListenAlone, q.Log)
 }
 
 // measure puts what the engine has at hand. It looks at all threads, askedAtOnce in a

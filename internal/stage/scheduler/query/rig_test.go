@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
@@ -121,7 +122,7 @@ func (r *rig) connect() net.Conn {
 	r.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), logtest.Patience)
 	defer cancel()
-	conn, err := postoffice.DialSocket(ctx, filepath.Join(r.dir, postoffice.QuerySocket))
+	conn, err := socket.Dial(ctx, filepath.Join(r.dir, postoffice.QuerySocket))
 	assert.Must(r.T, err)
 	return r.patient(conn)
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"zmailer/internal/disk/socket"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/scheduler/conf"
 )
@@ -26,7 +27,7 @@ func Start(ctx context.Context, e Engine, c Config) *Server {
 	q := &Server{Config: c, engine: e, asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
 	q.ctx, q.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	home := q.homePath()
-	l, err := postoffice.ListenSocket(home, 0o660)
+	l, err := socket.Listen(home, 0o660)
 	if err == nil {
 		q.sockets.home = l
 		q.serve(l, home, nil)
@@ -72,7 +73,7 @@ func (q *Server) listenBesides(mailqsock string) {
 	case network == "unix":
 		// Whoever may look at it the authfile rules.
 		l := (*net.UnixListener)(nil)
-		if l, err = postoffice.ListenSocket(addr, 0o666); err == nil {
+		if l, err = socket.Listen(addr, 0o666); err == nil {
 			s.other = l
 		}
 	default:

@@ -1,4 +1,12 @@
-package postoffice
+// Package socket makes and connects Unix sockets in directories whose owner root does not
+// trust, at paths of any length:
+//
+//	l, err := socket.Listen(filepath.Join(dir, ".mailq"), 0o660)
+//	c, err := socket.Dial(ctx, filepath.Join(dir, ".mailq"))
+//
+// A socket that a dead process has left is replaced; nothing else is. Diagnostics: errors
+// name the path and unwrap to the system's.
+package socket
 
 import (
 	"context"
@@ -14,13 +22,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// QuerySocket is the name of the scheduler's query socket in the postoffice.
-const QuerySocket = ".mailq"
-
-// ListenSocket makes a Unix socket at a path, in place of one that is there. A socket
+// Listen makes a Unix socket at a path, in place of one that is there. A socket
 // that root makes belongs to the owner of its directory. Whoever calls it has made sure
 // that no other process serves the path.
-func ListenSocket(path string, mode fs.FileMode) (*net.UnixListener, error) {
+func Listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	at, closeDir, err := shortPath(filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("make socket %s: %w", path, err)
@@ -45,7 +50,7 @@ func ListenSocket(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	}
 	l.SetUnlinkOnClose(false)
 	if err = chownSocket(fresh, at, mode); err == nil {
-		// Crash: under the one name or the other; who connects finds no one and is told so.
+		// Crash: under the one name or the other; who connects is refused.
 		err = os.Rename(fresh, name)
 	}
 	if err != nil {
@@ -54,14 +59,14 @@ func ListenSocket(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// ListenAlone is ListenSocket, unless somebody serves the path.
+// ListenAlone is Listen, unless a process serves the path.
 func ListenAlone(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if c, err := DialSocket(ctx, path); err == nil {
+	if c, err := Dial(ctx, path); err == nil {
 		return nil, errors.Join(fmt.Errorf("make socket %s: another process serves it", path), c.Close())
 	}
-	return ListenSocket(path, mode)
+	return Listen(path, mode)
 }
 
 // chownSocket sets the mode of a socket that was just made and, as root, gives it to the owner
@@ -94,8 +99,8 @@ func chownSocket(name, dir string, mode fs.FileMode) error {
 	return nil
 }
 
-// DialSocket connects to a Unix socket at a path.
-func DialSocket(ctx context.Context, path string) (net.Conn, error) {
+// Dial connects to a Unix socket at a path.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
 	at, closeDir, err := shortPath(filepath.Dir(path))
 	if err != nil {
 		return nil, err

@@ -46,6 +46,7 @@ func layers() []layer {
 		// Protocols between programs.
 		{path: "internal/wire", imports: with(base, "internal/workspec")},
 		{path: "internal/wire/taproto", imports: []string{"internal/mail", "internal/workspec"}, never: system},
+		{path: "internal/wire/taproto/taprototest", imports: run},
 		{path: "internal/wire/mailq", imports: []string{"internal/run", "internal/mail", "internal/workspec"}, never: system},
 		// What a message is on the disk.
 		{path: "internal/postoffice", imports: with(base, "internal/workspec")},
@@ -114,7 +115,7 @@ func forTests() []string {
 		"internal/run/helper/helpertest",
 		"internal/run/assert",
 		"internal/run/logtest",
-		"internal/stage/agent/agenttest",
+		"internal/stage/agent/agenttest", "internal/wire/taproto/taprototest",
 		"test/office",
 		"test/peer",
 		"test/suite",

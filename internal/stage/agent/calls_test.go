@@ -3,9 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,35 +10,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// A small message is read once and by one call, for all that is to be known of it.
-func TestSmallMessageIsReadOnce(t *testing.T) {
-	s := newSpool(t)
-	const head, body = "Subject: x\n", "\n.dot\nlast"
-	envelope := "from <s@example.org>\nto <r@example.org>\nenv-end\n"
-	first := fmt.Sprintf("comment octets %016d 00000000\n", len("comment octets 0123456789abcdef 00000000\n")+len(envelope+head+body))
-	name, at := s.messageOf(first+envelope, head, body)
-	s.specify(name, at+1, head, rcpt{"smtp", "h.example", "u@h.example", ""})
-	s.fs.taken()
-	s.do(name, "h.example", deliverFunc(func(_ context.Context, d *Delivery) {
-		for range 2 { // each from the start
-			if got, err := io.ReadAll(d.Body()); err != nil || string(got) != body {
-				t.Errorf("body: got %q, %v, want %q", got, err, body)
-			}
-		}
-		info, err := os.Stat(filepath.Join(s.Dir, "queue", name))
-		if err != nil || d.Size != info.Size() || d.ID().Time() != info.ModTime() {
-			t.Errorf("message: got ID %v, size %d, %v; want those of %s", d.ID(), d.Size, err, name)
-		}
-		d.Done(d.Recipients[0], ok)
-	}))
-	for _, op := range s.fs.taken() {
-		if op == "readat queue/"+name {
-			t.Error("got a second read of the message, want one")
-		}
-	}
-}
-
-// A message file that is longer or shorter than it was is not sent, however small.
+// K10: a message file that is longer or shorter than it was is not sent, however small.
 func TestSmallMessageOfAnotherSizeIsDeferred(t *testing.T) {
 	for change, octets := range map[string]int{"cut": 1, "grown": -1} {
 		t.Run(change, func(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
-	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
 
@@ -110,18 +109,6 @@ func TestOwnerOfLocksStaysKnown(t *testing.T) { // M18
 			}
 		})
 	}
-}
-
-func TestOtherSlotsLockIsLeftAlone(t *testing.T) {
-	s := newSpool(t)
-	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
-	var second string
-	s.do(name, "h", deliverFunc(func(_ context.Context, d *Delivery) {
-		second = s.do(name, "h", give(noUser))
-		d.Done(d.Recipients[0], ok)
-	}))
-	assert.Equal(t, second, "#resync "+name+"\n", "second slot")
-	assert.Equal(t, s.Tags(name), "+", "tags")
 }
 
 // What a dead agent did between "sent" and the tag nobody knows: it is recorded,
@@ -417,24 +404,4 @@ func TestReaderSeesWholeTags(t *testing.T) { // M18
 		default:
 		}
 	}
-}
-
-func TestJobsOfOneMessageRunAtOnce(t *testing.T) {
-	s := newSpool(t)
-	hosts := []string{"h1", "h2", "h3", "h4"}
-	var rcpts []rcpt
-	for _, h := range hosts {
-		rcpts = append(rcpts, rcpt{"smtp", h, "a@" + h, ""})
-	}
-	name := s.queue(rcpts...)
-	lines := make(chan []taproto.Line, len(hosts))
-	for _, h := range hosts {
-		go func() { lines <- s.agent.Do(t.Context(), taproto.Job{Name: name, Host: h}, give(ok)) }()
-	}
-	for range hosts {
-		if got := <-lines; len(got) != 1 || got[0].Answer.Word != taproto.OK3 {
-			t.Errorf("got %+v, want one ok3", got)
-		}
-	}
-	assert.Equal(t, s.Tags(name), "++++", "tags")
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"zmailer/internal/mail/status"
 	"zmailer/internal/run/assert"
-	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
 
@@ -113,22 +111,6 @@ func TestRemovedRecipientIsNotDelivered(t *testing.T) {
 	s.Event(file, workspec.RemovedEvent(testTime, workspec.EventRestored, "S1A1", []int64{off}, "test"))
 	s.do(file, "h", give(ok))
 	assert.Equal(t, s.Tags(file), "++", "tags after it was put back")
-}
-
-// K10: a message file that somebody has cut is not delivered cut.
-func TestShortenedMessageIsDeferred(t *testing.T) {
-	s := newSpool(t)
-	file := s.queue(rcpt{"smtp", "h", "a@h", ""})
-	message := filepath.Join(s.Dir, "queue", file)
-	b, err := os.ReadFile(message)
-	assert.Must(t, err)
-	line := fmt.Sprintf("comment octets %016d\n", len(b)+32+5)
-	assert.Must(t, os.WriteFile(message, append([]byte(line), b...), 0o600))
-	lines := s.do(file, "h", give(ok))
-	a := taproto.ParseLine([]byte(strings.TrimSpace(lines))).Answer
-	if a.Word != taproto.Deferred || !strings.Contains(a.Text, "bytes, and had") || s.Tags(file) != " " {
-		t.Errorf("answered %q, tags %q; want a deferral", lines, s.Tags(file))
-	}
 }
 
 // Del2 K10: the scheduler replaces the file by a copy with a shorter history while the agent,

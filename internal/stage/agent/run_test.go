@@ -143,17 +143,6 @@ func TestOneSlotConversation(t *testing.T) { // M32, S7
 	c.wantEnd()
 }
 
-func TestPartialLastLineIsDiscarded(t *testing.T) { // M32
-	s := newSpool(t)
-	c := converse(t, t.Context(), s.agent, 1, give(ok))
-	c.want("#hungry\n")
-	name := s.queue(rcpt{"smtp", "h", "a@h", ""})
-	c.say(name + "\th")
-	c.in.Close()
-	c.wantEnd()
-	assert.Equal(t, s.Tags(name), " ", "tag")
-}
-
 func TestSlotsAskInOneWriteAndWorkAtOnce(t *testing.T) {
 	s := newSpool(t)
 	const slots = 4

@@ -22,9 +22,7 @@ func (p *post) forget(name string) {
 func (p *post) again(name string) (doubt bool) {
 	p.Helper()
 	p.forget(name)
-	if got := p.do(name); len(got) != 1 || !strings.HasPrefix(got[0], "\tok3 ") {
-		p.Fatalf("got %q, want ok3; log:\n%s", got, p.log)
-	}
+	p.one(p.do(name), "\tok3 ")
 	for _, e := range p.Spec(name).History {
 		doubt = doubt || e.Event == workspec.EventInDoubt
 	}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,13 +104,26 @@ func (p *post) do(name string) []string {
 	return said
 }
 
+// one wants one answer with a text in it.
+func (p *post) one(answers []string, want string) {
+	p.Helper()
+	if len(answers) != 1 || !strings.Contains(answers[0], want) {
+		p.Errorf("got %q, want %q; log:\n%s", answers, want, p.log)
+	}
+}
+
+// oneLike wants one answer that a pattern matches.
+func (p *post) oneLike(answers []string, pattern string) {
+	p.Helper()
+	if len(answers) != 1 || !regexp.MustCompile(pattern).MatchString(answers[0]) {
+		p.Errorf("got %q, want %s; log:\n%s", answers, pattern, p.log)
+	}
+}
+
 // deliver queues and delivers one message to one recipient and wants it delivered.
 func (p *post) deliver(sender, header, body string, r workspec.Recipient) {
 	p.Helper()
-	got := p.do(p.queue(sender, header, body, r))
-	if len(got) != 1 || !strings.HasPrefix(got[0], "\tok3 ") {
-		p.Fatalf("got %q, want ok3; log:\n%s", got, p.log)
-	}
+	p.one(p.do(p.queue(sender, header, body, r)), "\tok3 ")
 }
 
 // maildir is the content of the files in a Maildir's new/, in order of their names.

@@ -2,7 +2,6 @@ package mailbox
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -156,15 +155,6 @@ func TestPipeInPlaceOfTheSizeFileDoesNotBlock(t *testing.T) {
 			p.deliver("s@example.org", "Subject: x\n\n", "body\n", mailTo("jim@example.org"))
 			p.deliver("s@example.org", "Subject: x\n\n", "body\n", mailTo("jim@example.org"))
 		})
-	}
-}
-
-// A disk quota is the mailbox's trouble, 4.2.2; a full disk is ours.
-func TestDiskQuotaIsAFullMailbox(t *testing.T) {
-	for err, want := range map[error]string{unix.EDQUOT: "4.2.2", unix.ENOSPC: "4.3.1"} {
-		if code, _ := classify(fmt.Errorf("write: %w", err)); code.String() != want {
-			t.Errorf("%v: got %s, want %s", err, code, want)
-		}
 	}
 }
 

@@ -132,9 +132,7 @@ func TestWrongPasswordWaitsUntilItIsMended(t *testing.T) {
 	s := loginStation(t, g, sink, "relay.test u wrong\n", "")
 	host := fmt.Sprintf("relay.test:%d", sink.Port())
 	got := s.one("smtp", host)
-	if got.Word != taproto.DeferAll || !strings.Contains(got.Text, "login as u: 535 5.7.8 wrong user or password") {
-		t.Errorf("got %+v", got)
-	}
+	Only(t, []taproto.Answer{got}, taproto.DeferAll, "login as u: 535 5.7.8 wrong user or password")
 	writeSecret(t, s.relay.security.accounts.Path(), "relay.test u right\n")
 	logtest.Eventually(t, "the file is read again", func() bool { return s.one("smtp", host).Word == taproto.OK3 })
 	assert.Equal(t, g.seen(), "u", "logins")
@@ -165,9 +163,7 @@ func TestSendersOwnAccountStopsNoOtherSender(t *testing.T) {
 			s.relay.security.far = true
 			host := fmt.Sprintf("relay.test:%d", sink.Port())
 			got := s.deliver(s.Queue(Message{Sender: "ann@here.test", Rcpts: rcpts("smtp", host, "to@there.test")}), host)
-			if len(got) != 1 || got[0].Word != c.word || !strings.Contains(got[0].Text, c.want) {
-				t.Errorf("got %+v, want %s %q", got, c.word, c.want)
-			}
+			Only(t, got, c.word, c.want)
 		})
 	}
 }
@@ -299,9 +295,7 @@ func TestREQUIRETLS(t *testing.T) {
 			}
 			message := s.Queue(Message{Rcpts: []workspec.Recipient{{Channel: "smtp", Host: "there.test", Address: "to@there.test", Notary: "REQUIRETLS=YES"}}})
 			got := s.deliver(message, "there.test")
-			if len(got) != 1 || got[0].Word != c.word || !strings.Contains(got[0].Text, c.want) {
-				t.Errorf("got %+v, want %s %q", got, c.word, c.want)
-			}
+			Only(t, got, c.word, c.want)
 			for _, m := range sink.Messages() {
 				if !strings.HasSuffix(m.Mail, " REQUIRETLS") {
 					t.Errorf("got %s", m.Mail)

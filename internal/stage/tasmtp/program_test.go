@@ -65,9 +65,7 @@ func TestBigMessageInConstantMemory(t *testing.T) {
 		p.answers()
 	}
 	p.say(name + "\t[127.0.0.1]\n")
-	if a := p.answers(); len(a) != 1 || a[0].Word != taproto.OK3 {
-		t.Fatalf("got %+v", a)
-	}
+	Only(t, p.answers(), taproto.OK3, "")
 	if m := sink.Messages(); m[0].Bytes != total || m[0].Sum != sum.Sum32() {
 		t.Errorf("got %d bytes with sum %x, want %d with %x", m[0].Bytes, m[0].Sum, total, sum.Sum32())
 	}
@@ -116,9 +114,7 @@ func TestStopFinishesTheMessageAtHand(t *testing.T) {
 			<-atDot
 			assert.Must(t, stop(p))
 			close(goOn)
-			if a := p.answers(); len(a) != 1 || a[0].Word != taproto.OK3 {
-				t.Errorf("got %+v", a)
-			}
+			Only(t, p.answers(), taproto.OK3, "")
 			// Whether the second was begun depends on what came first; what was begun
 			// was finished.
 			assert.Equal(t, p.end(), 0, "exit code: %s", p.stderr.String())
@@ -145,9 +141,7 @@ func TestManyMessagesLeaveNothingOpen(t *testing.T) {
 			p.say(spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")}) + "\t[127.0.0.1]\n")
 		}
 		for range n {
-			if a := p.answers(); len(a) != 1 || a[0].Word != taproto.OK3 {
-				t.Errorf("got %+v", a)
-			}
+			Only(t, p.answers(), taproto.OK3, "")
 		}
 	}
 	job(2 * slots)

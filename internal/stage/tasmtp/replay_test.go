@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
+	"zmailer/internal/wire/taproto/taprototest"
 )
 
 // M32: the conversations that a ZMailer scheduler had with ZMailer's SMTP agent are
@@ -37,11 +38,7 @@ func TestRecordedConversations(t *testing.T) {
 }
 
 func replay(t *testing.T, name string) {
-	f, err := os.Open(filepath.Join("../../wire/taproto/testdata", name))
-	assert.Must(t, err)
-	defer f.Close()
-	steps, err := taproto.ReadTranscript(f)
-	assert.Must(t, err)
+	steps := taprototest.Transcript(t, filepath.Join("../../wire/taproto/testdata", name))
 	recorded := readAnswers(t, steps)
 	sink := recordedServer(recorded).Start(t, "", "")
 	dns := mxtest.Start(t, `
@@ -56,9 +53,9 @@ mx.example.com. 300 IN A 127.0.0.1
 	n := 0
 	for _, s := range steps {
 		switch {
-		case s.Kind == taproto.SchedulerSaid:
+		case !s.Agent:
 			p.say(s.Said)
-		case s.Kind == taproto.AgentSaid && s.Said == "#hungry\n":
+		case s.Said == "#hungry\n":
 			got := p.answers()
 			if n == 0 || len(got) == 0 {
 				// At start, and after #idle.
@@ -86,12 +83,12 @@ type recordedAnswers struct{ answers []taproto.Answer }
 
 // readAnswers takes the answers out of a transcript, those of a job ended by a
 // #hungry.
-func readAnswers(t *testing.T, steps []taproto.Step) []recordedAnswers {
+func readAnswers(t *testing.T, steps []taprototest.Step) []recordedAnswers {
 	t.Helper()
 	var jobs []recordedAnswers
 	var open recordedAnswers
 	for _, s := range steps {
-		if s.Kind != taproto.AgentSaid {
+		if !s.Agent {
 			continue
 		}
 		for _, line := range s.Lines() {

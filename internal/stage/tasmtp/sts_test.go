@@ -190,9 +190,7 @@ func TestREQUIRETLSWaitsForWhatIsNotKnownNow(t *testing.T) {
 				names.Fail(c.fail, dns.RcodeServerFailure, 99)
 			}
 			message := s.Queue(Message{Rcpts: []workspec.Recipient{{Channel: "smtp", Host: "there.test", Address: "to@there.test", Notary: "REQUIRETLS=YES"}}})
-			if got := s.deliver(message, "there.test"); len(got) != 1 || got[0].Word != c.word || !strings.Contains(got[0].Text, c.want) {
-				t.Errorf("got %+v, want %s %q", got, c.word, c.want)
-			}
+			Only(t, s.deliver(message, "there.test"), c.word, c.want)
 		})
 	}
 }

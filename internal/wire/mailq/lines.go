@@ -65,37 +65,6 @@ func AppendThreadHead(b []byte, t *ThreadLine) []byte {
 	return AppendLine(b, fmt.Sprintf("#%s/%s/0  N=%-3d R=%-3d A=%-2d %s", human.Blank(t.Channel), human.Blank(t.Host), t.Messages, t.Recipients, t.Attempts, t.numbers(" ")))
 }
 
-// ParseThreads2 reads a line of SHOW QUEUE THREADS2. The ages in it are rounded.
-func ParseThreads2(line string) (t ThreadLine, ok bool) {
-	f := strings.Split(line, "\t")
-	if len(f) < 3 {
-		return t, false
-	}
-	t.Channel, t.Host = f[0], f[1]
-	for _, word := range f[2:] {
-		key, value, _ := strings.Cut(word, "=")
-		n, err := strconv.Atoi(strings.TrimSuffix(value, "s"))
-		switch key {
-		case "N":
-			t.Messages = n
-		case "R":
-			t.Recipients = n
-		case "A":
-			t.Attempts = n
-		case "P":
-			t.PID = n
-		case "W":
-			t.Wait = time.Duration(n) * time.Second
-		default:
-			continue
-		}
-		if err != nil {
-			return t, false
-		}
-	}
-	return t, true
-}
-
 // RingLine is the line below the threads of a ring.
 type RingLine struct {
 	Pattern                          string // channel/host of its clause
@@ -144,9 +113,6 @@ type Entry struct {
 	Answer  string // the last one; LF parts its lines
 }
 
-// entryFields is how many fields a line of SHOW THREAD has.
-const entryFields = 10
-
 // AppendEntry appends the line.
 func AppendEntry(b []byte, e *Entry) []byte {
 	flat := func(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\t", " "), "\r", " ") }
@@ -159,29 +125,6 @@ func unix(t time.Time) int64 {
 		return 0
 	}
 	return t.Unix()
-}
-
-// ParseEntry reads a line of SHOW THREAD, as ZMailer's mailq does.
-func ParseEntry(line string) (e Entry, ok bool) {
-	f := strings.SplitN(line, "\t", entryFields)
-	if len(f) != entryFields {
-		return e, false
-	}
-	var bad bool
-	number := func(s string) int64 {
-		n, err := strconv.ParseInt(s, 10, 64)
-		bad = bad || err != nil
-		return n
-	}
-	at := func(s string) time.Time {
-		if n := number(s); n != 0 {
-			return time.Unix(n, 0)
-		}
-		return time.Time{}
-	}
-	e = Entry{File: f[0], Index: int(number(f[1])), Sender: strings.TrimSuffix(strings.TrimPrefix(f[2], "<"), ">"), Offset: number(f[3]),
-		Expires: at(f[4]), Next: at(f[5]), Last: at(f[6]), Tries: int(number(f[7])), State: f[8], Answer: strings.ReplaceAll(f[9], "\r", "\n")}
-	return e, !bad
 }
 
 // Span is a time as ZMailer writes it: "5m8s", the two greatest of its parts.

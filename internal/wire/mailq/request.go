@@ -82,17 +82,6 @@ func (k Kind) String() string {
 	return "none"
 }
 
-// Kinds are all kinds there are.
-func Kinds() []Kind {
-	var list []Kind
-	for _, s := range shapes() {
-		if len(list) == 0 || list[len(list)-1] != s.kind {
-			list = append(list, s.kind)
-		}
-	}
-	return list
-}
-
 // ParseRequest reads a line without its newline. Verbs are taken in any case. A thread
 // may have the empty host. The error is ErrRequest.
 func ParseRequest(line []byte) (Request, error) {

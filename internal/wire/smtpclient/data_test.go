@@ -308,25 +308,6 @@ S: 250 ok`)
 	p.end(t)
 }
 
-// BenchmarkSend is one message of 4 kB on a kept connection, the server's share
-// included.
-func BenchmarkSend(b *testing.B) {
-	client, server := pair(b)
-	go acceptAll(server)
-	c := New(client.Conn, Config{Hostname: "client.test"})
-	assert.Must(b, c.Hello())
-	body := "\n" + strings.Repeat(strings.Repeat("x", 79)+"\n", 50)
-	header := []byte("Received: from here\nSubject: x\n")
-	b.ReportAllocs()
-	for b.Loop() {
-		res, err := c.Send(&Message{From: "sender@client.test", Header: header, Body: strings.NewReader(body),
-			Recipients: []Recipient{{Address: "to@test"}}})
-		if err != nil || res[0].Outcome != status.Delivered {
-			b.Fatal(res, err)
-		}
-	}
-}
-
 // M37, RFC 6533 §3: the original recipient is passed on to a server without SMTPUTF8.
 func TestOriginalRecipientIsPassedOnInASCII(t *testing.T) {
 	tests := map[string]struct {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"zmailer/internal/wire/taproto/taprototest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -12,8 +14,8 @@ import (
 // same.
 func FuzzParseLine(f *testing.F) {
 	for _, name := range transcripts(f) {
-		for _, s := range transcript(f, name) {
-			if s.Kind == AgentSaid {
+		for _, s := range taprototest.Transcript(f, name) {
+			if s.Agent {
 				f.Add([]byte(s.Said[:len(s.Said)-1]))
 			}
 		}
@@ -60,14 +62,4 @@ func FuzzParseCommand(f *testing.F) {
 			t.Fatalf("got %+v, %v; want %+v", again, err, c)
 		}
 	})
-}
-
-func BenchmarkParseLine(b *testing.B) {
-	line := []byte("10117776/183\t\tok3 \r<<- MAIL From:<sender@client.example.net> BODY=8BITMIME SIZE=408\r->> 250 2.1.0 Ok")
-	b.ReportAllocs()
-	for b.Loop() {
-		if ParseLine(line).Kind != LineAnswer {
-			b.Fatal("no answer")
-		}
-	}
 }

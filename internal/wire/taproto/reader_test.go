@@ -9,6 +9,7 @@ import (
 	"testing/iotest"
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/wire/taproto/taprototest"
 )
 
 // lines reads all that an agent said.
@@ -51,8 +52,8 @@ func TestPartialLastLineIsDiscarded(t *testing.T) {
 func TestRecordedConversationReadsTheSameInPieces(t *testing.T) {
 	for _, name := range transcripts(t) {
 		var said bytes.Buffer
-		for _, s := range transcript(t, name) {
-			if s.Kind == AgentSaid {
+		for _, s := range taprototest.Transcript(t, name) {
+			if s.Agent {
 				said.WriteString(s.Said)
 			}
 		}
@@ -124,23 +125,5 @@ func TestReadyTellsOfWholeLinesOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		assert.Equal(t, r.Ready(), want, "ready")
-	}
-}
-
-func TestTranscriptEscapesAreUndone(t *testing.T) {
-	const text = "TA->SCHED 1/2\\ta\\1b\\0014.4.3\\tok3 \\r\\\\x\\377\\n\n" +
-		"SCHED->TA 17\\th\\n18\\th\\n\n" + "   opens \"../queue/17\" O_RDONLY\n"
-	got, err := ReadTranscript(strings.NewReader(text))
-	assert.Must(t, err)
-	want := []Step{
-		{Kind: AgentSaid, Said: "1/2\ta\x01b\x014.4.3\tok3 \r\\x\xff\n"},
-		{Kind: SchedulerSaid, Said: "17\th\n18\th\n"},
-		{Kind: AgentOpened, Opens: "../queue/17"},
-	}
-	assert.Same(t, got, want)
-	for _, bad := range []string{"nonsense", "TA->SCHED \\q", "TA->SCHED \\", "TA->SCHED \\777", "   opens x"} {
-		if got, err := ReadTranscript(strings.NewReader(bad + "\n")); err == nil {
-			t.Errorf("%q: got %+v", bad, got)
-		}
 	}
 }

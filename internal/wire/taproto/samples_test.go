@@ -1,25 +1,12 @@
 package taproto
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/wire/taproto/taprototest"
 )
-
-// transcript reads a conversation that was recorded from a running ZMailer.
-func transcript(t testing.TB, name string) []Step {
-	t.Helper()
-	f, err := os.Open(name)
-	assert.Must(t, err)
-	defer f.Close()
-	steps, err := ReadTranscript(f)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return steps
-}
 
 func transcripts(t testing.TB) []string {
 	t.Helper()
@@ -34,12 +21,9 @@ func transcripts(t testing.TB) []string {
 func TestRecordedConversationsPrintBackByteForByte(t *testing.T) {
 	for _, name := range transcripts(t) {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			for _, s := range transcript(t, name) {
+			for _, s := range taprototest.Transcript(t, name) {
 				got := ""
-				switch s.Kind {
-				case AgentOpened:
-					continue
-				case AgentSaid:
+				if s.Agent {
 					for _, line := range s.Lines() {
 						l := ParseLine([]byte(line))
 						if l.Kind == LineComment {
@@ -47,7 +31,7 @@ func TestRecordedConversationsPrintBackByteForByte(t *testing.T) {
 						}
 						got += string(AppendLine(nil, &l))
 					}
-				case SchedulerSaid:
+				} else {
 					for _, line := range s.Lines() {
 						c, err := ParseCommand([]byte(line))
 						assert.NoError(t, err)

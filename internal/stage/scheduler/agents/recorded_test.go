@@ -2,7 +2,6 @@ package agents
 
 import (
 	"cmp"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/taproto"
+	"zmailer/internal/wire/taproto/taprototest"
 )
 
 // M32, M31: the recorded conversations of ZMailer's own agents, which get the jobs that
@@ -28,11 +28,7 @@ func TestRecordedAgentsAreUnderstood(t *testing.T) {
 		"hold-1205.txt":    {3, "deferred deferred"},
 	} {
 		t.Run(transcript, func(t *testing.T) {
-			f, err := os.Open(filepath.Join("../../../wire/taproto/testdata", transcript))
-			assert.Must(t, err)
-			defer f.Close()
-			steps, err := taproto.ReadTranscript(f)
-			assert.Must(t, err)
+			steps := taprototest.Transcript(t, filepath.Join("../../../wire/taproto/testdata", transcript))
 			answered := map[string][]thread.Recipient{} // by the message's number in what follows
 			for _, s := range steps {
 				for _, line := range linesOf(s) {
@@ -45,10 +41,9 @@ func TestRecordedAgentsAreUnderstood(t *testing.T) {
 			r := newRig(t)
 			a := r.agent(r.group("r", conf.Settings{}, 0))
 			for _, s := range steps {
-				switch s.Kind {
-				case taproto.AgentSaid:
+				if s.Agent {
 					a.Lines(linesOf(s))
-				case taproto.SchedulerSaid:
+				} else {
 					for _, job := range s.Lines() {
 						if path, _, ok := strings.Cut(job, "\t"); ok {
 							r.handOut(a, path, slices.Clone(answered[filepath.Base(path)]))
@@ -66,8 +61,8 @@ func TestRecordedAgentsAreUnderstood(t *testing.T) {
 }
 
 // linesOf are the lines that an agent wrote.
-func linesOf(s taproto.Step) (list []taproto.Line) {
-	if s.Kind != taproto.AgentSaid {
+func linesOf(s taprototest.Step) (list []taproto.Line) {
+	if !s.Agent {
 		return nil
 	}
 	for _, line := range s.Lines() {

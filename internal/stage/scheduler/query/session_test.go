@@ -111,7 +111,9 @@ func TestRolesAndCommands(t *testing.T) {
 			mailq.JSONEvents},
 		"etrn": {mailq.Counters, mailq.ETRN},
 		"kill": {mailq.Counters, mailq.KillThread, mailq.KillMessage},
-		"all":  mailq.Kinds(),
+	}
+	for k := mailq.Auth; k <= mailq.JSONEvents; k++ {
+		may["all"] = append(may["all"], k)
 	}
 	for role, allowed := range may {
 		t.Run("role="+role, func(t *testing.T) {
@@ -119,7 +121,7 @@ func TestRolesAndCommands(t *testing.T) {
 			if role != "" {
 				assert.Must(t, c.Login(role, "p"))
 			}
-			for _, k := range mailq.Kinds() {
+			for k := mailq.Auth; k <= mailq.JSONEvents; k++ {
 				if k == mailq.Auth || k == mailq.Quit {
 					continue
 				}

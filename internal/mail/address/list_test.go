@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 )
 
 // RFC 5890 §2.3.2.4, RFC 6532 §3.1, RFC 5321 §2.4
@@ -31,14 +32,8 @@ func TestMailboxesThatAreOneHaveOneKey(t *testing.T) {
 		"an @ in quotes and one without": {`"a@b"@c`, "a@b", false},
 	}
 	for name, tt := range tests {
-		a, err := Parse(tt.a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := Parse(tt.b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := assert.Get(Parse(tt.a))(t)
+		b := assert.Get(Parse(tt.b))(t)
 		if got := a.Key() == b.Key(); got != tt.same {
 			t.Errorf("%s: %q and %q: got %v, want %v", name, a.Key(), b.Key(), got, tt.same)
 		}

@@ -3,6 +3,7 @@ package address
 import (
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 )
 
 // Sources of the cases: 5321 = RFC 5321 text, examples and grammar; 821 = RFC 821
@@ -81,10 +82,7 @@ func TestAddressesAreReadAsTheRFCsSay(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := Parse(c.in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := assert.Get(Parse(c.in))(t)
 			if got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
@@ -204,10 +202,7 @@ func TestDomainsAreComparedInOneForm(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			m, err := Parse(c.in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := assert.Get(Parse(c.in))(t)
 			if got, err := m.ASCIIDomain(); err != nil || got != c.want {
 				t.Errorf("got %q, %v, want %q", got, err, c.want)
 			}

@@ -1,6 +1,10 @@
 package address
 
-import "testing"
+import (
+	"testing"
+
+	"zmailer/internal/run/assert"
+)
 
 // RFC 5233 §1
 func TestTagIsSplitAtTheFirstSeparator(t *testing.T) {
@@ -26,10 +30,7 @@ func TestTagIsSplitAtTheFirstSeparator(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			m, err := Parse(tt.in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := assert.Get(Parse(tt.in))(t)
 			base, tag, ok := m.SplitTag(tt.separators)
 			if base.String() != tt.base || tag != tt.tag || ok != tt.ok {
 				t.Errorf("got %q, %q, %v, want %q, %q, %v", base, tag, ok, tt.base, tt.tag, tt.ok)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 )
 
 // tableCase is a line of testdata/addresses.tsv.
@@ -16,10 +17,7 @@ type tableCase struct {
 
 func readTable(t testing.TB) []tableCase {
 	t.Helper()
-	text, err := os.ReadFile("testdata/addresses.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Get(os.ReadFile("testdata/addresses.tsv"))(t)
 	var list []tableCase
 	n := 0
 	for line := range strings.Lines(string(text)) {
@@ -32,6 +30,7 @@ func readTable(t testing.TB) []tableCase {
 			t.Fatalf("addresses.tsv:%d: got %d columns, want 4", n, len(f))
 		}
 		c := tableCase{line: n, kind: f[0], source: f[1]}
+		var err error
 		if c.in, err = strconv.Unquote(f[2]); err != nil {
 			t.Fatalf("addresses.tsv:%d: %v", n, err)
 		}

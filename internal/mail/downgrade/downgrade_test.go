@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -190,10 +191,7 @@ func TestReaderThatFails(t *testing.T) {
 	if _, err := Inspect(nil, body(), false); err != io.ErrUnexpectedEOF {
 		t.Errorf("got %v", err)
 	}
-	p, err := Inspect(nil, strings.NewReader("\nä\n"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Get(Inspect(nil, strings.NewReader("\nä\n"), false))(t)
 	if _, err := io.ReadAll(p.Body(body())); err != io.ErrUnexpectedEOF {
 		t.Errorf("got %v", err)
 	}
@@ -355,10 +353,7 @@ func TestMemoryIsConstant(t *testing.T) {
 			body := func() io.Reader {
 				return io.MultiReader(strings.NewReader("\nä"), &endless{line: line, left: size})
 			}
-			p, err := Inspect(nil, body(), false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := assert.Get(Inspect(nil, body(), false))(t)
 			r := p.Body(body()).(*converter)
 			n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, r, make([]byte, 4096))
 			if err != nil || n < size {

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"github.com/emersion/go-message"
 )
@@ -175,14 +176,9 @@ func startPython(t *testing.T) *python {
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := assert.Get(p.cmd.StdoutPipe())(t)
 	p.out = bufio.NewReader(out)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, p.cmd.Start())
 	t.Cleanup(func() {
 		p.in.Close()
 		if err := p.cmd.Wait(); err != nil {
@@ -349,10 +345,7 @@ func TestDel5PythonsMessages(t *testing.T) {
 		if !strings.HasPrefix(f.Name(), "msg_") {
 			continue
 		}
-		b, err := os.ReadFile(strings.TrimSpace(string(dir)) + "/" + f.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := assert.Get(os.ReadFile(strings.TrimSpace(string(dir)) + "/" + f.Name()))(t)
 		read++
 		for _, in := range eightBit(string(bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n")))) {
 			out, _, err := convert(in, false)

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 )
 
 const relayHeader = "Received: from a by b; Mon, 2 Jan 2006 15:04:05 -0700\nFrom: Bob <bob@example.org>\nTo: far@example.net\nSubject: subject\nMIME-Version: 1.0\n"
@@ -52,10 +53,7 @@ func BenchmarkConversion(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(c.body)))
 			for b.Loop() {
-				p, err := Inspect([]byte(c.header), strings.NewReader(c.body), false)
-				if err != nil {
-					b.Fatal(err)
-				}
+				p := assert.Get(Inspect([]byte(c.header), strings.NewReader(c.body), false))(b)
 				if _, err := io.Copy(io.Discard, p.Body(strings.NewReader(c.body))); err != nil {
 					b.Fatal(err)
 				}
@@ -82,10 +80,7 @@ func TestDel5LargeMessageTakesNoMemory(t *testing.T) {
 	header := []byte("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	p, err := Inspect(header, body(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Get(Inspect(header, body(), false))(t)
 	n, err := io.Copy(io.Discard, p.Body(body()))
 	runtime.ReadMemStats(&after)
 	if allocated := after.TotalAlloc - before.TotalAlloc; err != nil || n < 4*size || allocated > 2<<20 || p.Parts != 4 {

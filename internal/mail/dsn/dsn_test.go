@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -134,19 +135,12 @@ func TestReportsAreAsRecorded(t *testing.T) {
 	for name, r := range goldenReports() {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			if err := Write(&b, r); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, Write(&b, r))
 			file := filepath.Join("testdata", name+".eml")
 			if *update {
-				if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.WriteFile(file, b.Bytes(), 0o644))
 			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := assert.Get(os.ReadFile(file))(t)
 			if diff := cmp.Diff(string(want), b.String()); diff != "" {
 				t.Errorf("report (-want +got):\n%s", diff)
 			}

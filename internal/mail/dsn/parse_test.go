@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"github.com/emersion/go-message"
 	"github.com/emersion/go-message/textproto"
@@ -161,16 +162,11 @@ func TestLargeMessageIsReturnedInConstantMemory(t *testing.T) {
 	const size = 64 << 20
 	line := append(bytes.Repeat([]byte("x"), 63), '\n')
 	original := io.LimitReader(&repeat{line: line}, size)
-	texts, err := BuiltIn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	texts := assert.Get(BuiltIn())(t)
 	out := &counter{}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if err := Write(out, report(func(r *Report) { r.Full, r.Original, r.Texts = true, original, texts })); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Write(out, report(func(r *Report) { r.Full, r.Original, r.Texts = true, original, texts })))
 	runtime.ReadMemStats(&after)
 	if got := out.n; got < size {
 		t.Errorf("written: got %d bytes, want more than %d", got, size)
@@ -185,9 +181,7 @@ func TestReadSizesDoNotChangeTheReport(t *testing.T) {
 	original := "Subject: x\n\nCR\rCRLF\r\n\r\r\n.\n\xff\x00" + strings.Repeat("line\r\n", 9000)
 	full := func(r *Report) { r.Full, r.Original = true, strings.NewReader(original) }
 	var want bytes.Buffer
-	if err := Write(&want, report(full)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Write(&want, report(full)))
 	for name, wrap := range map[string]func(io.Reader) io.Reader{
 		"a byte at a time": iotest.OneByteReader, "halves": iotest.HalfReader, "data with EOF": iotest.DataErrReader,
 	} {
@@ -222,15 +216,10 @@ type counter struct{ n int64 }
 func (c *counter) Write(b []byte) (int, error) { c.n += int64(len(b)); return len(b), nil }
 
 func BenchmarkWrite(b *testing.B) {
-	original, err := os.ReadFile("testdata/failed.eml")
-	if err != nil {
-		b.Fatal(err)
-	}
+	original := assert.Get(os.ReadFile("testdata/failed.eml"))(b)
 	r := report(nil)
 	r.Recipients[0].LastAttempt = time.Time{}
-	if r.Texts, err = BuiltIn(); err != nil {
-		b.Fatal(err)
-	}
+	r.Texts = assert.Get(BuiltIn())(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Original = bytes.NewReader(original)

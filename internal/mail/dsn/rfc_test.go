@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"github.com/emersion/go-message/textproto"
 	"github.com/google/go-cmp/cmp"
@@ -132,10 +133,7 @@ func TestExamplesOfTheRFCs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := seen{ex.kinds, ex.message, ex.recipients}
 			text := written(t, ex.report)
-			p, err := parseReport([]byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := assert.Get(parseReport([]byte(text)))(t)
 			got := seen{p.types, flat(p.message), nil}
 			for _, h := range p.recipients {
 				got.Recipients = append(got.Recipients, flat(h))
@@ -144,9 +142,7 @@ func TestExamplesOfTheRFCs(t *testing.T) {
 				t.Errorf("go-message (-want +got):\n%s\n%s", diff, text)
 			}
 			file := filepath.Join(t.TempDir(), "report.eml")
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.WriteFile(file, []byte(text), 0o600))
 			if diff := cmp.Diff([]seen{want}, python(t, file)); diff != "" {
 				t.Errorf("Python (-want +got):\n%s", diff)
 			}
@@ -169,9 +165,7 @@ func python(t *testing.T, files ...string) []seen {
 		t.Fatalf("python3: %v\n%s", err, &stderr)
 	}
 	var list []seen
-	if err := json.Unmarshal(out, &list); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, json.Unmarshal(out, &list))
 	return list
 }
 
@@ -183,9 +177,7 @@ func TestPythonReadsEveryReport(t *testing.T) {
 	reports := goldenReports()
 	for name := range reports {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(written(t, reports[name])), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(file, []byte(written(t, reports[name])), 0o600))
 		names, files = append(names, name), append(files, file)
 	}
 	for i, got := range python(t, files...) {

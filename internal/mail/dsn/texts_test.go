@@ -8,23 +8,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 )
 
 func builtIn(t testing.TB) *Texts {
 	t.Helper()
-	texts, err := BuiltIn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	texts := assert.Get(BuiltIn())(t)
 	return texts
 }
 
 func written(t testing.TB, r *Report) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Write(&b, r); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Write(&b, r))
 	return b.String()
 }
 
@@ -34,9 +30,7 @@ const ownText = "Subject: Sorry, {{.Host}} could not\n\nHello.\n{{range .Groups}
 // report's values are is put in.
 func TestTextsCanBeReplaced(t *testing.T) {
 	texts := builtIn(t)
-	if err := texts.Replace("en", "failed", ownText); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, texts.Replace("en", "failed", ownText))
 	got := written(t, report(func(r *Report) { r.Texts = texts }))
 	for _, want := range []string{"Subject: Sorry, mta.zm.example.org could not\n", "\nHello.\n* fail1@b.example.com: mailbox\n\n--golden", "Content-Language: en\n"} {
 		if !strings.Contains(got, want) {
@@ -104,9 +98,7 @@ func TestFailingTextGivesWayToTheBuiltInOne(t *testing.T) {
 	texts := builtIn(t)
 	// The samples have another address, so that only the report comes to the mistake.
 	bad := ownText + "{{range .Groups}}{{range .Recipients}}{{if eq .Address \"fail1@b.example.com\"}}{{.Host}}{{end}}{{end}}{{end}}\n"
-	if err := texts.Replace("de", "failed", bad); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, texts.Replace("de", "failed", bad))
 	trouble := ""
 	got := written(t, report(func(r *Report) {
 		r.Texts, r.Language = texts, "de"
@@ -124,9 +116,7 @@ func TestFailingTextGivesWayToTheBuiltInOne(t *testing.T) {
 func TestLanguageIsThatOfTheMessage(t *testing.T) {
 	texts := builtIn(t)
 	for _, l := range []string{"pt-br", "fr"} {
-		if err := texts.Replace(l, "failed", ownText); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, texts.Replace(l, "failed", ownText))
 	}
 	cases := map[string]struct{ accept, content, fallback, want string }{
 		"nothing said":                  {"", "", "", "en"},
@@ -165,10 +155,7 @@ func TestBuiltInTextsSayTheSame(t *testing.T) {
 			}
 			var shape []string
 			for _, s := range samples() {
-				out, err := render(tmpl, s)
-				if err != nil {
-					t.Fatal(err)
-				}
+				out := assert.Get(render(tmpl, s))(t)
 				subject, body := layout(out)
 				paragraphs := len(strings.Split(body, "\n\n"))
 				shape = append(shape, fmt.Sprint(subject != "", paragraphs))
@@ -203,17 +190,12 @@ func TestManyLongAnswersStayReadable(t *testing.T) {
 	var b bytes.Buffer
 	got := testing.AllocsPerRun(1, func() {
 		b.Reset()
-		if err := Write(&b, r); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, Write(&b, r))
 	})
 	if got > 3_000_000 {
 		t.Errorf("%v allocations", got)
 	}
-	p, err := parseReport(b.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Get(parseReport(b.Bytes()))(t)
 	if len(p.recipients) != 10_000 {
 		t.Errorf("%d recipients, want all", len(p.recipients))
 	}
@@ -243,9 +225,7 @@ func FuzzText(f *testing.F) {
 			return
 		}
 		var b bytes.Buffer
-		if err := Write(&b, report(func(r *Report) { r.Texts, r.Boundary = texts, "Xy7.fuzz-boundary" })); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, Write(&b, report(func(r *Report) { r.Texts, r.Boundary = texts, "Xy7.fuzz-boundary" })))
 		if strings.Contains(text, "Xy7.fuzz") {
 			return
 		}

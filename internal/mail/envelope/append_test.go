@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -19,17 +20,11 @@ func TestEnvelopeIsWrittenInCanonicalOrder(t *testing.T) {
 	const want = "external\nrcvdfrom h\ncomment one\ncomment two\nbodytype 8BITMIME\nerrormsg\nwith ESMTP\nidentinfo i\n" +
 		"fullname James Bond\nloginname bond\nvia v\nuser u\nverbose ../public/v\nchannel error\nenvid E\nnotaryret FULL\n" +
 		"todsn NOTIFY=NEVER\nto <a@b>\nto <\"c d\"@e>\nenv-end\n"
-	got, err := Append([]byte("before\n"), e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := assert.Get(Append([]byte("before\n"), e))(t)
 	if diff := cmp.Diff("before\n"+want, string(got)); diff != "" {
 		t.Errorf("envelope (-want +got):\n%s", diff)
 	}
-	m, err := Read(bytes.NewReader([]byte(want)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := assert.Get(Read(bytes.NewReader([]byte(want))))(t)
 	e.Octets, e.Unknown = -1, nil
 	if diff := cmp.Diff(*e, m.Envelope); diff != "" {
 		t.Errorf("read again (-want +got):\n%s", diff)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -95,24 +96,16 @@ func BenchmarkReadManyRecipients(b *testing.B) {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	m, err := Read(bytes.NewReader(benchmarkFile(0)))
-	if err != nil {
-		b.Fatal(err)
-	}
+	m := assert.Get(Read(bytes.NewReader(benchmarkFile(0))))(b)
 	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		if buf, err = Append(buf[:0], &m.Envelope); err != nil {
-			b.Fatal(err)
-		}
+		buf = assert.Get(Append(buf[:0], &m.Envelope))(b)
 	}
 }
 
 func BenchmarkFields(b *testing.B) {
-	m, err := Read(bytes.NewReader(benchmarkFile(0)))
-	if err != nil {
-		b.Fatal(err)
-	}
+	m := assert.Get(Read(bytes.NewReader(benchmarkFile(0))))(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		if got := len(Fields(m.Header)); got != 13 {

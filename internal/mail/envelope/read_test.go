@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -86,10 +87,7 @@ func TestEnvelopesAreRead(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			m, err := Read(strings.NewReader(c.in))
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := assert.Get(Read(strings.NewReader(c.in)))(t)
 			if diff := cmp.Diff(c.want, m.Envelope); diff != "" {
 				t.Errorf("envelope (-want +got):\n%s", diff)
 			}
@@ -204,10 +202,7 @@ func TestLongHeadersAreHeldUpToTheLimit(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			file := []byte(head + c.rest)
-			m, err := Read(bytes.NewReader(file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := assert.Get(Read(bytes.NewReader(file)))(t)
 			checkOffsets(t, file, m)
 			if got := len(m.Header); got != c.header {
 				t.Errorf("header: got %d bytes, want %d", got, c.header)
@@ -250,10 +245,7 @@ func TestReadSizesDoNotChangeTheResult(t *testing.T) {
 		"long":       "to a\nenv-end\n" + strings.Repeat("S: x\n", 5000) + "\n",
 	}
 	for name, file := range files {
-		want, err := Read(strings.NewReader(file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := assert.Get(Read(strings.NewReader(file)))(t)
 		for how, wrap := range map[string]func(io.Reader) io.Reader{
 			"a byte at a time": iotest.OneByteReader, "halves": iotest.HalfReader, "data with EOF": iotest.DataErrReader,
 		} {

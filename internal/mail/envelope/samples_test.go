@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"zmailer/internal/run/assert"
 )
 
 // Files that a ZMailer SMTP server left in router/ (testdata/zmailer) parse, and
@@ -16,21 +17,12 @@ func TestRecordedFilesPrintBackByteForByte(t *testing.T) {
 	}
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			file, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := Read(bytes.NewReader(file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			file := assert.Get(os.ReadFile(name))(t)
+			m := assert.Get(Read(bytes.NewReader(file)))(t)
 			if len(m.Unknown) > 0 {
 				t.Errorf("unknown keywords: got %q, want none", m.Unknown)
 			}
-			got, err := Append(nil, &m.Envelope)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := assert.Get(Append(nil, &m.Envelope))(t)
 			if want := file[:m.HeaderOffset]; !bytes.Equal(got, want) {
 				t.Errorf("envelope: got\n%s\nwant\n%s", got, want)
 			}

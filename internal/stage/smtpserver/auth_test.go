@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"github.com/xdg-go/scram"
 
@@ -128,15 +129,9 @@ func TestSCRAMProvesBothSides(t *testing.T) {
 		"unknown": {"joe", "secret", "535 5.7.8"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := scram.SHA256.NewClient(tt.user, tt.password, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := assert.Get(scram.SHA256.NewClient(tt.user, tt.password, ""))(t)
 			p, talk := r.greeted(), c.NewConversation()
-			first, err := talk.Step("")
-			if err != nil {
-				t.Fatal(err)
-			}
+			first := assert.Get(talk.Step(""))(t)
 			line := "AUTH SCRAM-SHA-256 " + b64(first)
 			for range 2 {
 				p.send(line + "\r\n")
@@ -148,10 +143,7 @@ func TestSCRAMProvesBothSides(t *testing.T) {
 					}
 					return
 				}
-				challenge, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
-				if err != nil {
-					t.Fatal(err)
-				}
+				challenge := assert.Get(base64.StdEncoding.DecodeString(strings.TrimSpace(text)))(t)
 				next, err := talk.Step(string(challenge))
 				if err != nil {
 					t.Fatalf("after %q: %v", challenge, err)

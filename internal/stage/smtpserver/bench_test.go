@@ -4,6 +4,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/smtpserver/content/checks"
@@ -67,10 +68,7 @@ func BenchmarkSession(b *testing.B) {
 	answer := make([]byte, 4096)
 	b.ReportAllocs()
 	for b.Loop() {
-		c, err := net.Dial("tcp", r.addr)
-		if err != nil {
-			b.Fatal(err)
-		}
+		c := assert.Get(net.Dial("tcp", r.addr))(b)
 		for _, step := range append([][]byte{nil}, steps...) {
 			if _, err := c.Write(step); err != nil {
 				b.Fatal(err)

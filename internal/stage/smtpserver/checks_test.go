@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
@@ -74,9 +75,7 @@ func TestMailFromOurNetworksIsNotChecked(t *testing.T) {
 	})
 	const plainText = "Authentication-Results: mx.example.org; none\nFrom: a@a.example\n\nhi\n"
 	r.greeted().mail("a@a.example", "x@anywhere.example", plainText, "250")
-	if got := r.content(); got != plainText {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, r.content(), plainText)
 	if n := z.Count(); n > 0 {
 		t.Errorf("%d questions", n)
 	}

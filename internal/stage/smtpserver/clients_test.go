@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
@@ -102,9 +103,7 @@ func opendkim(t *testing.T, key checkstest.Signer) milter.Config {
 	cmd := exec.Command(program, "-f", "-x", conf)
 	said := &logtest.Buffer{}
 	cmd.Stdout, cmd.Stderr = said, said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -105,10 +106,7 @@ func TestBadSettingIsNamedWithItsLine(t *testing.T) {
 // With the built-in file in the place of one that cannot be read, every domain of ours
 // would be answered 550.
 func TestUnusableConfigurationIsNamed(t *testing.T) {
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
 	r := start(t, nil)
 	here := []string{"127.0.0.1:0"}

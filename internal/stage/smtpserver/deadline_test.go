@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/stage/smtpserver/session"
 )
@@ -16,10 +17,7 @@ import (
 func underClock(t *testing.T, minRate int, test func(*testing.T, *peer)) {
 	office := newOffice(t)
 	synctest.Test(t, func(t *testing.T) {
-		s, err := newServer(Config{PostOffice: office.dir, FS: office.disk, Hostname: "mx.example.org", ReadTimeout: 5 * time.Minute, MinRate: minRate})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := assert.Get(newServer(Config{PostOffice: office.dir, FS: office.disk, Hostname: "mx.example.org", ReadTimeout: 5 * time.Minute, MinRate: minRate}))(t)
 		port := s.newProtocol(session.RoleMX)
 		done := make(chan struct{})
 		go func() { port.Run(); close(done) }()

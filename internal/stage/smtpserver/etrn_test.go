@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/disk/socket"
 	"zmailer/internal/postoffice"
@@ -17,10 +18,7 @@ import (
 // what it was asked.
 func scheduler(t *testing.T, r *running, answer map[string]string) <-chan string {
 	t.Helper()
-	l, err := socket.Listen(filepath.Join(r.dir, postoffice.QuerySocket), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(socket.Listen(filepath.Join(r.dir, postoffice.QuerySocket), 0o600))(t)
 	t.Cleanup(func() { l.Close() })
 	asked := make(chan string, 100)
 	go func() {
@@ -124,12 +122,8 @@ func TestETRNLeavesAFileForASchedulerThatDoesNotAnswer(t *testing.T) {
 	if first, second := <-asked, <-asked; first != "ETRN other.example" || !strings.HasPrefix(second, "AUTH nobody ") {
 		t.Errorf("the scheduler was asked %q, %q", first, second)
 	}
-	if err := os.Remove(filepath.Join(r.dir, postoffice.QuerySocket)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(r.dir, postoffice.Transport), filepath.Join(r.dir, "away")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(r.dir, postoffice.QuerySocket)))
+	assert.Must(t, os.Rename(filepath.Join(r.dir, postoffice.Transport), filepath.Join(r.dir, "away")))
 	r.as("192.0.2.1", "").say("ETRN site.example", "458 4.3.0")
 	r.nothing()
 }

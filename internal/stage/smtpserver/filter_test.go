@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	gomilter "github.com/emersion/go-milter"
 
@@ -36,10 +37,7 @@ type sieve struct {
 // filterOn starts the filter on loopback.
 func filterOn(t testing.TB, f *sieve) *sieve {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	server := &gomilter.Server{NewMilter: func() gomilter.Milter { return f }, Protocol: f.options,
 		Actions: gomilter.OptAddHeader | gomilter.OptChangeHeader | gomilter.OptChangeBody | gomilter.OptAddRcpt | gomilter.OptRemoveRcpt | gomilter.OptQuarantine}
 	done := make(chan error, 1)
@@ -145,9 +143,7 @@ func TestFilterSeesWhatTheClientSends(t *testing.T) {
 	p := r.greeted()
 	p.mail("a@example.net", "b@example.org", plain, "250")
 	saw("connect [127.0.0.1] tcp4 127.0.0.1 mx|helo client.example.net|mail a@example.net|rcpt b@example.org|header Subject:x|header To:one|header To:two|headers|body hi")
-	if got := r.content(); got != plain {
-		t.Errorf("it was changed: %q", got)
-	}
+	assert.Equal(t, r.content(), plain)
 	// A second message of the same client, and one that is given up.
 	p.from("c@example.net").say("RSET", "250")
 	p.mail("d@example.net", "b@example.org", "junk\nX: y\n\nhi\n", "250")
@@ -380,9 +376,7 @@ func TestFiltersFollowOneAnother(t *testing.T) {
 	}})
 	r := start(t, with(first, second))
 	r.greeted().mail("a@example.net", "b@example.org", plain, "250")
-	if got := r.content(); got != "Subject: x\nTo: one\nTo: two\nX-First: 1\n\nnewer\n" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, r.content(), "Subject: x\nTo: one\nTo: two\nX-First: 1\n\nnewer\n")
 	if got := second.said(); !strings.HasSuffix(got, "header X-First:1|headers|body new") {
 		t.Errorf("the second got %s", got)
 	}
@@ -390,20 +384,14 @@ func TestFiltersFollowOneAnother(t *testing.T) {
 
 // The end of the server does not wait for a filter.
 func TestStopDoesNotWaitForAFilter(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	r := start(t, func(c *Config) {
 		c.Filters.Milters = []milter.Config{{Network: "tcp", Address: l.Addr().String(), Timeout: time.Hour}}
 		c.StopTimeout = 50 * time.Millisecond
 	})
 	r.greeted().send("MAIL FROM:<a@b.example>\r\n")
-	silent, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := assert.Get(l.Accept())(t)
 	defer silent.Close()
 	begin := time.Now()
 	r.ended()

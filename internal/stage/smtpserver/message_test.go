@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/stage/smtpserver/session"
@@ -48,9 +49,7 @@ func TestContentDoesNotDependOnPieces(t *testing.T) {
 		p.send(string(b))
 	}
 	p.expect("250")
-	if got, want := r.content(), "a\n.\r\n\n.\n\n.\rx\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, r.content(), "a\n.\r\n\n.\n\n.\rx\n")
 }
 
 func TestChunksHoldTheMessagesBytes(t *testing.T) {
@@ -156,9 +155,7 @@ func TestProtocolIsNamedAsRegistered(t *testing.T) {
 		if test.tls {
 			c.TLS = &tls.ConnectionState{}
 		}
-		if got := protocolName(&session.Mail{Protocol: test.with, UTF8: test.utf8}, &c); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		assert.Equal(t, protocolName(&session.Mail{Protocol: test.with, UTF8: test.utf8}, &c), want)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/run/metrics"
 	"zmailer/test/suite"
@@ -40,10 +41,7 @@ func TestAnswersAreCounted(t *testing.T) {
 	r.connect(0).end("421")
 	close(stop)
 	<-done
-	m, err := suite.ParseMetrics(set.Append(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := assert.Get(suite.ParseMetrics(set.Append(nil)))(t)
 	for name, want := range map[string]float64{
 		"zmailer_smtpserver_messages_total accepted":       2,
 		"zmailer_smtpserver_messages_total refused":        1,

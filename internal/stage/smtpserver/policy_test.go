@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/logtest"
@@ -212,9 +213,7 @@ func TestUnauthenticatedClientsSendToLocalDomainsOnly(t *testing.T) {
 		return r.log.Count("msg=table-refused") > 0
 	})
 	p.to("d@there.example") // the version that was read last stays in use
-	if err := os.Remove(names); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(names))
 	logtest.Eventually(t, "the built-in file again", func() bool {
 		p.send("RCPT TO:<c@localhost>\r\n")
 		return strings.HasPrefix(p.reply(), "250")

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/run/logtest"
 	"zmailer/test/suite"
@@ -40,16 +41,11 @@ func command(t *testing.T, limit string, args ...string) (*running, *exec.Cmd) {
 func (r *running) run(cmd *exec.Cmd) {
 	r.t.Helper()
 	cmd.Stderr = r.log
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
+	assert.Must(r.t, cmd.Start())
 	r.t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	r.log.Await(r.t, "msg=listening")
 	address := regexp.MustCompile(`msg=listening .*address=(\S+)`).FindStringSubmatch(r.log.String())
-	addr, err := net.ResolveTCPAddr("tcp", address[1])
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	addr := assert.Get(net.ResolveTCPAddr("tcp", address[1]))(r.t)
 	r.addr, r.addrs = addr.String(), []net.Addr{addr}
 }
 
@@ -115,18 +111,14 @@ func TestSignalLetsTheMessageFinish(t *testing.T) {
 	r, cmd := process(t, "")
 	idle, p := r.dial(), r.greeted()
 	p.begin().data().send("ha")
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.Process.Signal(syscall.SIGTERM))
 	idle.expect("421 4.3.2")
 	p.say("lf\r\n.", "250")
 	p.expect("421 4.3.2")
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("exit: %v", err)
 	}
-	if got := r.content(); got != "half\n" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, r.content(), "half\n")
 }
 
 // M2: when all descriptors are taken the server waits, logs it once, and goes on.
@@ -184,10 +176,7 @@ const asSystemd = "export LISTEN_PID=$$; "
 func pass(t *testing.T, cmd *exec.Cmd, names string, listeners ...net.Listener) {
 	t.Helper()
 	for _, l := range listeners {
-		f, err := l.(interface{ File() (*os.File, error) }).File()
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := assert.Get(l.(interface{ File() (*os.File, error) }).File())(t)
 		t.Cleanup(func() { f.Close(); l.Close() })
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
@@ -196,10 +185,7 @@ func pass(t *testing.T, cmd *exec.Cmd, names string, listeners ...net.Listener) 
 
 func listenOn(t *testing.T, network, addr string) net.Listener {
 	t.Helper()
-	l, err := net.Listen(network, addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(net.Listen(network, addr))(t)
 	return l
 }
 
@@ -218,9 +204,7 @@ func TestSocketsOfSystemdAreServed(t *testing.T) {
 	r.greeted().begin().content(plain, "250")
 	r.addrs = append(r.addrs, local.Addr())
 	r.lmtp().say("LHLO c", "250")
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.Process.Signal(os.Interrupt))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("exit: %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 )
 
 func TestOneConnectionTakesManyMessages(t *testing.T) {
@@ -49,9 +50,7 @@ func TestCommandsBetweenChunksLeaveTheMessageAlone(t *testing.T) {
 	p.say("BDAT x", "501")
 	p.chunk("two", " last")
 	p.expect("250 2.0.0")
-	if got := r.content(); got != "onetwo" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, r.content(), "onetwo")
 	p.begin().say("BDAT 0", "250")
 	for range 11 {
 		p.say("NOOP", "250")
@@ -65,9 +64,7 @@ func TestChunkRefusedByItsSyntaxIsNotAMessage(t *testing.T) {
 	// What follows a BDAT that cannot be read is taken for commands.
 	p.send("BDAT 18 LAST x\r\nDATA\r\nhi\r\n.\r\nNOOP\r\n")
 	p.expect("501", "354", "250 2.0.0", "250")
-	if got := r.content(); got != "hi\n" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, r.content(), "hi\n")
 }
 
 func TestPipelinedRepliesComeTogether(t *testing.T) {

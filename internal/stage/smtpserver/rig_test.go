@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
@@ -53,15 +54,10 @@ type running struct {
 func newOffice(t testing.TB) *running {
 	t.Helper()
 	r := &running{t: t, dir: t.TempDir(), log: &logtest.Buffer{}, done: make(chan error, 1)}
-	disk, err := durable.NewOS(r.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	disk := assert.Get(durable.NewOS(r.dir))(t)
 	t.Cleanup(func() { disk.Close() })
 	r.disk = faultfs.New(disk)
-	if err := postoffice.Init(r.disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(r.disk))
 	return r
 }
 
@@ -134,10 +130,7 @@ func (r *running) ended() {
 // names lists a directory of the postoffice.
 func (r *running) names(sub string) (names []string) {
 	r.t.Helper()
-	entries, err := os.ReadDir(filepath.Join(r.dir, sub))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	entries := assert.Get(os.ReadDir(filepath.Join(r.dir, sub)))(r.t)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
@@ -162,20 +155,14 @@ var clientPort = regexp.MustCompile(`(?m)^(rcvdfrom \S+ \(\[127\.0\.0\.1\]:)\d+\
 func (r *running) message(name string) string {
 	r.t.Helper()
 	path := filepath.Join(r.dir, "router", name)
-	info, err := os.Stat(path)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	info := assert.Get(os.Stat(path))(r.t)
 	if ino := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10); name != ino {
 		r.t.Errorf("name %s, inode %s", name, ino)
 	}
 	if info.Mode() != 0o700|os.ModeSticky {
 		r.t.Errorf("%s: mode %v, want 01700", name, info.Mode())
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	b := assert.Get(os.ReadFile(path))(r.t)
 	first, rest, _ := bytes.Cut(b, []byte("\n"))
 	if want := fmt.Sprintf("comment octets %016d %08x", info.Size(), crc32.Checksum(rest, crc32.MakeTable(crc32.Castagnoli))); string(first) != want {
 		r.t.Errorf("%s: first line %q, want %q", name, first, want)
@@ -216,23 +203,15 @@ func (r *running) content() string {
 func (r *running) clear() {
 	r.t.Helper()
 	for _, name := range r.names("router") {
-		if err := os.Remove(filepath.Join(r.dir, "router", name)); err != nil {
-			r.t.Fatal(err)
-		}
+		assert.Must(r.t, os.Remove(filepath.Join(r.dir, "router", name)))
 	}
 }
 
 // book reads the ledger.
 func (r *running) book() *ledger.Book {
 	r.t.Helper()
-	po, err := postoffice.Open(postoffice.Config{FS: r.disk})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	book, err := ledger.Read(po)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	po := assert.Get(postoffice.Open(postoffice.Config{FS: r.disk}))(r.t)
+	book := assert.Get(ledger.Read(po))(r.t)
 	return book
 }
 
@@ -250,21 +229,14 @@ func golden(t *testing.T, name, got string) {
 
 func read(t testing.TB, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := assert.Get(os.ReadFile(name))(t)
 	return b
 }
 
 func writeFile(t testing.TB, name string, content []byte, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(name, content, mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(name, mode); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(name, content, mode))
+	assert.Must(t, os.Chmod(name, mode))
 }
 
 // peer is a client that sends exactly the test's bytes.
@@ -298,14 +270,9 @@ func (r *running) connect(port int) *peer {
 func (r *running) connectFrom(from, to net.Addr) *peer {
 	r.t.Helper()
 	d := net.Dialer{LocalAddr: from}
-	c, err := d.Dial(to.Network(), to.String())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	c := assert.Get(d.Dial(to.Network(), to.String()))(r.t)
 	r.t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(logtest.Patience)); err != nil {
-		r.t.Fatal(err)
-	}
+	assert.Must(r.t, c.SetDeadline(time.Now().Add(logtest.Patience)))
 	return &peer{r.t, c, bufio.NewReader(c)}
 }
 

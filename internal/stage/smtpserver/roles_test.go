@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"github.com/pires/go-proxyproto"
 
@@ -26,10 +27,7 @@ func version2(t testing.TB, client string) string {
 	if a.Addr().Is6() {
 		to.IP = net.ParseIP("2001:db8::25")
 	}
-	b, err := proxyproto.HeaderProxyFromAddrs(2, net.TCPAddrFromAddrPort(a), to).Format()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := assert.Get(proxyproto.HeaderProxyFromAddrs(2, net.TCPAddrFromAddrPort(a), to).Format())(t)
 	return string(b)
 }
 
@@ -227,10 +225,7 @@ func TestLMTPRefusesForEachRecipient(t *testing.T) {
 func TestUnixSocketIsReplacedIfNoServerAnswers(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "lmtp")
-	dead, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dead := assert.Get(net.Listen("unix", path))(t)
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
 	dead.Close()
 	r := start(t, func(c *Config) { c.LMTPListen = []string{path} })

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"golang.org/x/sys/unix"
 
@@ -126,9 +127,7 @@ func TestDroppedConnectionLeavesNothing(t *testing.T) {
 			})
 			p := r.greeted().begin()
 			p.send(said)
-			if err := p.Conn.(*net.TCPConn).CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, p.Conn.(*net.TCPConn).CloseWrite())
 			if rest, err := io.ReadAll(p.r); err != nil || accepted.Match(rest) {
 				t.Errorf("%s: the server says %q, %v", name, rest, err)
 			}
@@ -151,10 +150,7 @@ func TestSilentClientIsCutOff(t *testing.T) {
 		r := start(t, func(c *Config) { c.ReadTimeout = 50 * time.Millisecond })
 		p := r.dial()
 		p.send(said)
-		all, err := io.ReadAll(p.r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := assert.Get(io.ReadAll(p.r))(t)
 		lines := strings.SplitAfter(string(all), "\r\n")
 		if last := lines[len(lines)-2]; !strings.HasPrefix(last, "421 4.4.2") || strings.Count(string(all), "\n421") > 1 {
 			t.Errorf("%s: the server says %q", name, all)

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/smtpserver/listen"
 
 	"zmailer/internal/run/config"
@@ -29,33 +30,18 @@ import (
 // PREFIX.key.
 func writePair(t testing.TB, prefix, name string, until time.Time) *x509.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := assert.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	serial := assert.Get(rand.Int(rand.Reader, big.NewInt(1<<62)))(t)
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
 		NotBefore: until.AddDate(-2, 0, 0), NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := assert.Get(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
+	private := assert.Get(x509.MarshalPKCS8PrivateKey(key))(t)
 	writeFile(t, prefix+".pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
 	writeFile(t, prefix+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cert := assert.Get(x509.ParseCertificate(der))(t)
 	return cert
 }
 
@@ -184,10 +170,7 @@ func TestSessionsAreResumed(t *testing.T) {
 func TestTLSASKCERTAsksForAClientCertificate(t *testing.T) {
 	mine := filepath.Join(t.TempDir(), "client")
 	writePair(t, mine, "client.example.net", nextYear())
-	pair, err := tls.LoadX509KeyPair(mine+".pem", mine+".key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := assert.Get(tls.LoadX509KeyPair(mine+".pem", mine+".key"))(t)
 	for _, ask := range []bool{false, true} {
 		r := startSecured(t, func(c *Config) { c.TLS.Ask = ask })
 		c, asked := r.tls.Clone(), false
@@ -213,9 +196,7 @@ func shown(t *testing.T, c *listen.Certificates, name string) string {
 	defer theirs.Close()
 	go func() { _ = tls.Server(theirs, c.Config()).Handshake() }()
 	client := tls.Client(ours, &tls.Config{ServerName: name, InsecureSkipVerify: true})
-	if err := client.Handshake(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, client.Handshake())
 	return client.ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
 
@@ -264,10 +245,7 @@ func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
 	check("within the period", first)
 	now = now.Add(time.Minute)
 	check("changed", second)
-	key, err := os.ReadFile(prefix + ".key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := assert.Get(os.ReadFile(prefix + ".key"))(t)
 	for name, change := range map[string]func(){
 		"key of another": func() { writePair(t, prefix, "mx.example.org", nextYear()); writeFile(t, prefix+".key", key, 0o600) },
 		"no PEM":         func() { writeFile(t, prefix+".pem", []byte("nonsense"), 0o644) },

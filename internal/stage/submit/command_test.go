@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"zmailer/test/suite"
 )
@@ -23,13 +24,9 @@ const nobody = 65534
 func command(t *testing.T) func(postOffice string, args ...string) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(filepath.Dir(dir), 0o755))
 	bin := filepath.Join(dir, "submit")
-	if err := suite.BuildOne(bin, "submit"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, suite.BuildOne(bin, "submit"))
 	return func(postOffice string, args ...string) *exec.Cmd {
 		cmd := exec.Command(bin, args...)
 		cmd.Dir = "/"
@@ -59,16 +56,11 @@ func TestOrdinaryUserSubmits(t *testing.T) {
 	}
 	want := "fullname Me\nfrom <me@x>\nto <you@y>\nto <help>\nenv-end\nSubject: x\n\n.\n"
 	if os.Getuid() != 0 { // the postoffice is his
-		if got := only(t, dir); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		assert.Equal(t, only(t, dir), want)
 		return
 	}
 	name := waiting(t, dir)
-	info, err := os.Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := assert.Get(os.Stat(name))(t)
 	if b, err := os.ReadFile(name); err != nil || !strings.HasSuffix(string(b), "\n"+want) || info.Mode() != 0o700 {
 		t.Errorf("got %q, %v, mode %v, want %q", b, err, info.Mode(), want)
 	}
@@ -127,9 +119,7 @@ func TestForbiddenDirectoryIsTemporary(t *testing.T) {
 	submit := command(t)
 	dir, _ := newPostOffice(t)
 	public := filepath.Join(dir, "public")
-	if err := os.Chmod(public, 0o555); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(public, 0o555))
 	code, _, stderr := runCommand(submit(dir, "a@b"), "\n")
 	if code != 75 || !strings.Contains(stderr, public) || !strings.Contains(stderr, "1733") {
 		t.Errorf("exit code %d, said %q; want 75, the directory and its mode", code, stderr)
@@ -145,13 +135,8 @@ func TestLargeMessageTakesConstantMemory(t *testing.T) {
 	submit := command(t)
 	dir, _ := newPostOffice(t)
 	cmd := submit(dir, "a@b")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := assert.Get(cmd.StdinPipe())(t)
+	assert.Must(t, cmd.Start())
 	if _, err := io.WriteString(in, "Subject: large\n\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -163,12 +148,8 @@ func TestLargeMessageTakesConstantMemory(t *testing.T) {
 		}
 	}
 	peak := highWater(t, cmd.Process.Pid)
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, in.Close())
+	assert.Must(t, cmd.Wait())
 	info, err := os.Stat(waiting(t, dir))
 	if err != nil || info.Size() < size {
 		t.Errorf("size %v, %v", info, err)
@@ -186,9 +167,6 @@ func highWater(t *testing.T, pid int) int {
 		t.Skip("no /proc: ", err)
 	}
 	_, rest, _ := strings.Cut(string(b), "VmHWM:")
-	kb, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	kb := assert.Get(strconv.Atoi(strings.Fields(rest)[0]))(t)
 	return kb
 }

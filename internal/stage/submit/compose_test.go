@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/envelope"
 )
@@ -14,14 +15,8 @@ import (
 // composed is what is stored below the envelope lines.
 func composed(t testing.TB, r io.Reader) (header, all string) {
 	t.Helper()
-	m, err := readText(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rest, err := io.ReadAll(m.rest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := assert.Get(readText(r))(t)
+	rest := assert.Get(io.ReadAll(m.rest))(t)
 	return string(m.header), string(m.header) + string(m.end) + string(rest)
 }
 

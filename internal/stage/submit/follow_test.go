@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/postoffice"
 )
@@ -39,31 +40,17 @@ func TestFollowingEndsWhereTheMessageEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, disk := newPostOffice(t)
-			po, err := postoffice.Open(postoffice.Config{FS: disk})
-			if err != nil {
-				t.Fatal(err)
-			}
-			draft, err := po.Submissions.NewDraft("submit")
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, err := draft.Commit()
-			if err != nil {
-				t.Fatal(err)
-			}
+			po := assert.Get(postoffice.Open(postoffice.Config{FS: disk}))(t)
+			draft := assert.Get(po.Submissions.NewDraft("submit"))(t)
+			a := assert.Get(draft.Commit())(t)
 			fill := strings.NewReplacer("/I", fmt.Sprintf("/%d", a.ID.Ino), "ID", a.ID.String()).Replace
 			if c.copied != "" {
-				if err := os.Link(filepath.Join(dir, a.Name), filepath.Join(dir, fill(c.copied))); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.Link(filepath.Join(dir, a.Name), filepath.Join(dir, fill(c.copied))))
 			}
 			if c.to == "" {
-				err = os.Remove(filepath.Join(dir, a.Name))
+				assert.Must(t, os.Remove(filepath.Join(dir, a.Name)))
 			} else {
-				err = os.Rename(filepath.Join(dir, a.Name), filepath.Join(dir, fill(c.to)))
-			}
-			if err != nil {
-				t.Fatal(err)
+				assert.Must(t, os.Rename(filepath.Join(dir, a.Name), filepath.Join(dir, fill(c.to))))
 			}
 			synctest.Test(t, func(t *testing.T) {
 				out := &bytes.Buffer{}
@@ -93,21 +80,10 @@ func TestFollowingEndsWhereTheMessageEnds(t *testing.T) {
 // The scheduler tells of a message that is gone a little later.
 func TestFollowingHearsTheEndOfAMessageThatIsGone(t *testing.T) {
 	dir, disk := newPostOffice(t)
-	po, err := postoffice.Open(postoffice.Config{FS: disk})
-	if err != nil {
-		t.Fatal(err)
-	}
-	draft, err := po.Submissions.NewDraft("submit")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := draft.Commit()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(dir, a.Name)); err != nil {
-		t.Fatal(err)
-	}
+	po := assert.Get(postoffice.Open(postoffice.Config{FS: disk}))(t)
+	draft := assert.Get(po.Submissions.NewDraft("submit"))(t)
+	a := assert.Get(draft.Commit())(t)
+	assert.Must(t, os.Remove(filepath.Join(dir, a.Name)))
 	synctest.Test(t, func(t *testing.T) {
 		out := &bytes.Buffer{}
 		s := &submission{Config: Config{Verbose: true, Err: out}, dir: postoffice.Router}
@@ -124,8 +100,6 @@ func TestFollowingHearsTheEndOfAMessageThatIsGone(t *testing.T) {
 
 func TestOneRecipientIsNotSeveral(t *testing.T) {
 	for n, want := range map[int]string{0: "0 recipients", 1: "1 recipient", 4: "4 recipients"} {
-		if got := recipients(n); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		assert.Equal(t, recipients(n), want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,9 +18,7 @@ func talk(t *testing.T, c Config, lines ...string) string {
 	t.Helper()
 	var out bytes.Buffer
 	c.In, c.Out = strings.NewReader(strings.Join(lines, "\r\n")+"\r\n"), &out
-	if err := Serve(t.Context(), c, "mta.example"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Serve(t.Context(), c, "mta.example"))
 	return out.String()
 }
 
@@ -42,10 +41,7 @@ func TestLoc4SessionSubmitsEachMessage(t *testing.T) {
 	names := list(t, dir, "router")
 	stored := map[string]bool{}
 	for _, name := range names {
-		b, err := os.ReadFile(filepath.Join(dir, "router", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := assert.Get(os.ReadFile(filepath.Join(dir, "router", name)))(t)
 		_, text, _ := strings.Cut(string(b), "\n")
 		stored[text] = true
 	}
@@ -128,10 +124,7 @@ func TestLoc4SenderPerRecipient(t *testing.T) {
 	}
 	got := map[string]bool{}
 	for _, name := range list(t, dir, "router") {
-		b, err := os.ReadFile(filepath.Join(dir, "router", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := assert.Get(os.ReadFile(filepath.Join(dir, "router", name)))(t)
 		_, text, _ := strings.Cut(string(b), "\n")
 		got[text] = true
 	}
@@ -160,9 +153,7 @@ func TestLoc3BadRecipientIsNamedAndOthersGetTheMessage(t *testing.T) {
 			dir, _ := newPostOffice(t)
 			var said bytes.Buffer
 			c.PostOffice, c.Err, c.In = dir, &said, strings.NewReader("To: c@d\nCc: a@@b\n\nx\n")
-			if err := Run(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, Run(t.Context(), c))
 			got := only(t, dir)
 			for _, want := range []string{"to <c@d>\n", "to <\"bad address: a@@b\">\n"} {
 				if !strings.Contains(got, want) {
@@ -195,9 +186,7 @@ func TestLoc4UnknownWishesAreIgnoredWithAWarning(t *testing.T) {
 		}
 	}
 	dir, _ := newPostOffice(t)
-	if err := Run(t.Context(), Config{PostOffice: dir, HasFrom: true, From: "x@y, z", Recipients: []string{"a"}, In: strings.NewReader("")}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Run(t.Context(), Config{PostOffice: dir, HasFrom: true, From: "x@y, z", Recipients: []string{"a"}, In: strings.NewReader("")}))
 	if got := only(t, dir); !strings.Contains(got, "from <x@y>\n") {
 		t.Errorf("stored %q", got)
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"golang.org/x/sys/unix"
 
@@ -28,27 +29,17 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func newPostOffice(t *testing.T) (string, *durable.OS) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	disk, err := durable.NewOS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(filepath.Dir(dir), 0o755))
+	disk := assert.Get(durable.NewOS(dir))(t)
 	t.Cleanup(func() { disk.Close() })
-	if err := postoffice.Init(disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(disk))
 	return dir, disk
 }
 
 // list gives the names in a directory of the postoffice.
 func list(t *testing.T, dir, sub string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(dir, sub))
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := assert.Get(os.ReadDir(filepath.Join(dir, sub)))(t)
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -68,20 +59,14 @@ func only(t *testing.T, dir string) string {
 		t.Fatalf("public/ holds %q", left)
 	}
 	path := filepath.Join(dir, "router", names[0])
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := assert.Get(os.Stat(path))(t)
 	if got, want := names[0], strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10); got != want {
 		t.Errorf("name %s, inode %s", got, want)
 	}
 	if info.Mode() != 0o700|os.ModeSticky {
 		t.Errorf("mode %v, want 01700", info.Mode())
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := assert.Get(os.ReadFile(path))(t)
 	first, rest, _ := bytes.Cut(b, []byte("\n"))
 	if want := fmt.Sprintf("comment octets %016d %08x", info.Size(), crc32.Checksum(rest, crc32.MakeTable(crc32.Castagnoli))); string(first) != want {
 		t.Errorf("first line %q, want %q", first, want)
@@ -93,9 +78,7 @@ func submitted(t *testing.T, c Config, in string) string {
 	t.Helper()
 	dir, _ := newPostOffice(t)
 	c.PostOffice, c.In = dir, strings.NewReader(in)
-	if err := Run(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, Run(t.Context(), c))
 	return only(t, dir)
 }
 
@@ -143,14 +126,9 @@ func TestMessageFileIsEnvelopeAndInput(t *testing.T) {
 			}
 			file := filepath.Join("testdata", strings.ReplaceAll(name, " ", "-")+".golden")
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				assert.Must(t, os.WriteFile(file, []byte(got), 0o644))
 			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := assert.Get(os.ReadFile(file))(t)
 			if got != string(want) {
 				t.Errorf("got\n%q\nwant\n%q", got, want)
 			}

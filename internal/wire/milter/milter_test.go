@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"github.com/emersion/go-milter"
 
@@ -75,22 +76,13 @@ func TestFilterHearsTheWholeTransaction(t *testing.T) {
 func TestFilterOnAUnixSocketAndAClientOnOne(t *testing.T) {
 	p := serve(t, nil)
 	path := filepath.Join(t.TempDir(), "m")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(net.Listen("unix", path))(t)
 	done := make(chan error, 1)
 	server := &milter.Server{NewMilter: p.server.NewMilter} // one listener each, for the library
 	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() { _ = l.Close(); <-done })
-	cfg, err := Parse("unix:" + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(context.Background(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := assert.Get(Parse("unix:" + path))(t)
+	s := assert.Get(Open(context.Background(), cfg))(t)
 	defer s.Close()
 	if _, err := s.Connect("localhost", netip.AddrPort{}, nil); err != nil {
 		t.Fatal(err)
@@ -211,21 +203,15 @@ func TestTroubleIsAnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := scripted(t, tt.answer, nil)
 			cfg.Timeout = 300 * time.Millisecond
-			s, err := Open(context.Background(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := assert.Get(Open(context.Background(), cfg))(t)
 			defer s.Close()
-			_, err = s.Connect("c", client, nil)
+			_, err := s.Connect("c", client, nil)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
 		})
 	}
-	cfg, err := Parse("unix:" + filepath.Join(t.TempDir(), "none"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := assert.Get(Parse("unix:" + filepath.Join(t.TempDir(), "none")))(t)
 	if _, err := Open(context.Background(), cfg); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a filter: %v", err)
 	}
@@ -250,10 +236,7 @@ func TestFilterAtWorkIsNotWaitedForForEver(t *testing.T) {
 	})
 	defer close(stop)
 	cfg.ContentTimeout = 300 * time.Millisecond
-	s, err := Open(context.Background(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Get(Open(context.Background(), cfg))(t)
 	defer s.Close()
 	begin(t, s)
 	if _, _, err := content(t, s, "A: b\n\nbody", io.Discard); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -431,10 +414,7 @@ func FuzzFilter(f *testing.F) {
 			_ = theirs.Close()
 			offer <- err
 		}()
-		c, err := milter.NewClientWithOptions("x", "x", milter.ClientOptions{Dialer: given{d}, ActionMask: actions6, ProtocolMask: protocol6}).Session()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := assert.Get(milter.NewClientWithOptions("x", "x", milter.ClientOptions{Dialer: given{d}, ActionMask: actions6, ProtocolMask: protocol6}).Session())(t)
 		s := &Session{cfg: Config{Network: "tcp", Now: time.Now, ContentTimeout: time.Second}, client: c, frames: d}
 		if _, err := s.Mail("a@b", nil, Macros{"i", "1"}); err == nil {
 			var body bytes.Buffer

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"github.com/emersion/go-milter"
 )
@@ -37,10 +38,7 @@ func serve(t testing.TB, change func(*peer)) *peer {
 	if change != nil {
 		change(p)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	done := make(chan error, 1)
 	go func() { done <- p.server.Serve(l) }()
 	t.Cleanup(func() {
@@ -55,10 +53,7 @@ func serve(t testing.TB, change func(*peer)) *peer {
 // open connects to it.
 func (p *peer) open(t testing.TB) *Session {
 	t.Helper()
-	s, err := Open(context.Background(), p.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Get(Open(context.Background(), p.cfg))(t)
 	t.Cleanup(func() { _ = s.Close() }) // the peer may have closed it
 	return s
 }
@@ -145,10 +140,7 @@ func (p *peer) Abort(*milter.Modifier) error {
 // it is told.
 func scripted(t testing.TB, answer []byte, after func(net.Conn)) Config {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var conns sync.WaitGroup
 	t.Cleanup(func() {
 		_ = l.Close()

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"github.com/xdg-go/scram"
 )
@@ -49,15 +50,9 @@ func try(t *testing.T, b Backend, mechanism string, initial []byte, responses ..
 // tryScram is the same for SCRAM.
 func tryScram(t *testing.T, b Backend, user, password string) (string, error) {
 	t.Helper()
-	c, err := scram.SHA256.NewClient(user, password, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Get(scram.SHA256.NewClient(user, password, ""))(t)
 	talk := c.NewConversation()
-	first, err := talk.Step("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := assert.Get(talk.Step(""))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	e, err := b.Start(ctx, ScramSHA256, Peer{TLS: true})
@@ -94,14 +89,9 @@ func TestDovecotDecides(t *testing.T) {
 		t.Skip("skipped: dovecot wants to be started by root")
 	}
 	// Its sockets have short names alone.
-	dir, err := os.MkdirTemp("/tmp", "dovecot")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := assert.Get(os.MkdirTemp("/tmp", "dovecot"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(dir, 0o755))
 	socket := filepath.Join(dir, "client")
 	conf := strings.ReplaceAll(`protocols =
 base_dir = DIR/run
@@ -131,16 +121,12 @@ service auth {
 }
 `, "DIR", dir)
 	for name, text := range map[string]string{"conf": conf, "users": "jane:{PLAIN}secret::::::\njoe:{PLAIN}secret::::::nologin=y\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	cmd := exec.Command(program, "-F", "-c", filepath.Join(dir, "conf"))
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Signal(os.Interrupt)
 		cmd.Wait()
@@ -149,10 +135,7 @@ service auth {
 			t.Logf("%s\n%s", said.String(), text)
 		}
 	})
-	b, err := Open("dovecot:"+socket, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := assert.Get(Open("dovecot:"+socket, Options{}))(t)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	late := time.After(patience)
@@ -201,10 +184,7 @@ const handshake = "VERSION\t1\t2\nMECH\tPLAIN\tplaintext\nMECH\tSCRAM-SHA-256\nM
 func scripted(t *testing.T, greeting string, answer func(line string) string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(net.Listen("unix", path))(t)
 	var all sync.WaitGroup
 	t.Cleanup(func() { l.Close(); all.Wait() })
 	all.Go(func() {
@@ -282,17 +262,12 @@ func TestWhatDovecotMaySay(t *testing.T) {
 func TestMechanismsOfDovecotAreRemembered(t *testing.T) {
 	now := time.Now()
 	path := scripted(t, handshake, func(string) string { return "" })
-	b, err := Open("dovecot:"+path, Options{Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := assert.Get(Open("dovecot:"+path, Options{Now: func() time.Time { return now }}))(t)
 	want := []string{ScramSHA256, Plain}
 	if got := b.Mechanisms(t.Context()); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(path))
 	now = now.Add(time.Hour)
 	if got := b.Mechanisms(t.Context()); !slices.Equal(got, want) {
 		t.Errorf("while it is away: got %q, want those that it had", got)

@@ -7,19 +7,15 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 )
 
 // lookupSays puts a program lookup into a directory that answers as a script does.
 func lookupSays(t *testing.T, script string) Backend {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "lookup"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	b, err := Open("pam:smtp", Options{Programs: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "lookup"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	b := assert.Get(Open("pam:smtp", Options{Programs: dir}))(t)
 	return b
 }
 
@@ -53,12 +49,9 @@ func TestChildOfPAMDecides(t *testing.T) {
 		b := lookupSays(t, "sleep 1000 & wait")
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
-		e, err := b.Start(ctx, Plain, Peer{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := assert.Get(b.Start(ctx, Plain, Peer{}))(t)
 		start := time.Now()
-		_, _, err = e.Next(ctx, []byte("\x00jane\x00secret"))
+		_, _, err := e.Next(ctx, []byte("\x00jane\x00secret"))
 		if err == nil || errors.Is(err, ErrRefused) || time.Since(start) > patience {
 			t.Errorf("got %v after %v", err, time.Since(start))
 		}
@@ -76,15 +69,11 @@ func TestSourcesAreChecked(t *testing.T) {
 		}
 	}
 	path := filepath.Join(dir, "users")
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, nil, 0o644))
 	if _, err := Open("file:users", Options{Dir: dir}); err == nil {
 		t.Error("a file of passwords that everybody may read is used")
 	}
-	if err := os.Chmod(path, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(path, 0o640))
 	if _, err := Open("file:users", Options{Dir: dir}); err != nil {
 		t.Error(err)
 	}

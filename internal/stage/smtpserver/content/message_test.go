@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/wire/milter"
@@ -18,19 +19,14 @@ func spooled(t testing.TB, message string) *Message {
 	if _, err := io.WriteString(h, message); err != nil {
 		t.Fatal(err)
 	}
-	l, err := NewMessage(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(NewMessage(h))(t)
 	return l
 }
 
 func (l *Message) text(t testing.TB) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := l.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, l.Write(&b))
 	return b.String()
 }
 

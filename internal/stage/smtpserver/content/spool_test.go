@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
@@ -13,24 +14,13 @@ import (
 // office is a postoffice of the test, with how many drafts were made in it.
 func office(t testing.TB) (create func() (File, error), left func() int) {
 	t.Helper()
-	disk, err := durable.NewOS(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	disk := assert.Get(durable.NewOS(t.TempDir()))(t)
 	t.Cleanup(func() { _ = disk.Close() }) // nothing was written through it
-	if err := postoffice.Init(disk); err != nil {
-		t.Fatal(err)
-	}
-	po, err := postoffice.Open(postoffice.Config{FS: disk})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(disk))
+	po := assert.Get(postoffice.Open(postoffice.Config{FS: disk}))(t)
 	create = func() (File, error) { return po.Submissions.NewDraft("held") }
 	return create, func() int {
-		names, err := disk.ReadDir(postoffice.Public)
-		if err != nil {
-			t.Fatal(err)
-		}
+		names := assert.Get(disk.ReadDir(postoffice.Public))(t)
 		return len(names)
 	}
 }
@@ -52,10 +42,7 @@ func TestContentIsReadAsItWasWritten(t *testing.T) {
 				t.Errorf("%d bytes: size %d", size, c.Size())
 			}
 			for _, off := range []int{0, size / 2, size} {
-				r, err := c.From(int64(off))
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := assert.Get(c.From(int64(off)))(t)
 				got, err := io.ReadAll(r)
 				if err != nil || string(got) != want[off:] {
 					t.Errorf("%d bytes in pieces of %d from %d: %d bytes, %v", size, piece, off, len(got), err)
@@ -68,9 +55,7 @@ func TestContentIsReadAsItWasWritten(t *testing.T) {
 			if file := left() > 0; file != (size > Memory) {
 				t.Errorf("%d bytes: a file is there: %v", size, file)
 			}
-			if err := c.Close(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, c.Close())
 			if n := left(); n > 0 {
 				t.Errorf("%d bytes: %d files are left", size, n)
 			}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"golang.org/x/sys/unix"
 
@@ -39,9 +40,7 @@ func TestShortageOfDescriptorsIsLoggedOnce(t *testing.T) {
 		t.Errorf("logged %d times:\n%s", got, log.String())
 	}
 	errs <- &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", unix.EMFILE)}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, l.Close())
 	if err := l.Serve(accept); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("got %v from a closed listener", err)
 	}

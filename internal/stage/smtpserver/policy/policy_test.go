@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/config"
@@ -23,17 +24,10 @@ func TestBuiltInLocalNamesAreRight(t *testing.T) {
 // A file that is being written is not used yet.
 func TestLocalNamesWaitUntilTheyAreWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "localnames")
-	if err := os.WriteFile(file, []byte("example.org\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	p, err := Open(Config{LocalNamesFile: file, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(file, []byte("example.org\n"), 0o644))
+	p := assert.Get(Open(Config{LocalNamesFile: file, Log: slog.New(slog.DiscardHandler)}))(t)
 	defer p.Close()
-	if err := os.Truncate(file, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Truncate(file, 0))
 	if ours, err := p.IsLocal(t.Context(), address.Mailbox{Local: "x", Domain: "example.org"}); err != nil || !ours {
 		t.Errorf("in an empty file that is being written: %v, %v", ours, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
@@ -26,10 +27,7 @@ func parts(message string) ([]envelope.Field, func() (io.Reader, error)) {
 func (c *Checker) dkimOf(t testing.TB, message string) []Signature {
 	t.Helper()
 	header, content := parts(message)
-	got, err := c.DKIM(context.Background(), header, content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := assert.Get(c.DKIM(context.Background(), header, content))(t)
 	return got
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"time"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
@@ -13,10 +14,7 @@ import (
 
 func mailbox(t testing.TB, s string) address.Mailbox {
 	t.Helper()
-	m, err := address.Parse("<" + s + ">")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := assert.Get(address.Parse("<" + s + ">"))(t)
 	return m
 }
 

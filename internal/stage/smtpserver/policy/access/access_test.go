@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/config"
@@ -32,10 +33,7 @@ func elsewhere(f *Facts) { f.To, f.Local = address.Mailbox{Local: "b", Domain: "
 
 func rules(t testing.TB, text string) *Rules {
 	t.Helper()
-	r, err := open(t, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := assert.Get(open(t, text))(t)
 	return r
 }
 
@@ -43,9 +41,7 @@ func open(t testing.TB, text string) (*Rules, error) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "access")
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte(text), 0o644))
 	r, err := Open(Options{Path: path, Dir: dir, Log: slog.New(slog.DiscardHandler)})
 	if err == nil {
 		t.Cleanup(func() { r.Close() })
@@ -55,10 +51,7 @@ func open(t testing.TB, text string) (*Rules, error) {
 
 func decide(t testing.TB, r *Rules, f *Facts) Decision {
 	t.Helper()
-	d, err := r.Decide(context.Background(), f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := assert.Get(r.Decide(context.Background(), f))(t)
 	return d
 }
 
@@ -205,9 +198,7 @@ func TestReplyTakesCodeAndTextOfTheRule(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, s, text := decide(t, rules(t, tt.rule+"\n"), unauthenticated(nil)).Reply()
-			if got := strings.Join([]string{itoa(code), s.String(), text}, " "); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			assert.Equal(t, strings.Join([]string{itoa(code), s.String(), text}, " "), tt.want)
 		})
 	}
 }
@@ -261,20 +252,13 @@ func TestRulesAndListsAreReadAgain(t *testing.T) {
 	now := time.Now()
 	write := func(name, text string) {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(path, []byte(text), 0o644))
 		now = now.Add(time.Minute)
-		if err := os.Chtimes(path, now, now.Add(-time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Chtimes(path, now, now.Add(-time.Second)))
 	}
 	write("spammers", "# who\nexample.net\n")
 	write("access", "reject from=file:spammers\n")
-	r, err := Open(Options{Path: filepath.Join(dir, "access"), Dir: dir, Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := assert.Get(Open(Options{Path: filepath.Join(dir, "access"), Dir: dir, Now: func() time.Time { return now }}))(t)
 	defer r.Close()
 	want := func(what string, a Action) {
 		t.Helper()
@@ -355,9 +339,6 @@ func FuzzRules(f *testing.F) {
 // decideBy decides by rules that no file holds.
 func decideBy(t testing.TB, list []*rule, f *Facts) Decision {
 	t.Helper()
-	d, err := decision(context.Background(), list, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := assert.Get(decision(context.Background(), list, f))(t)
 	return d
 }

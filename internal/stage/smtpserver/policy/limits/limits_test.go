@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 )
 
 // clock is a time that a test sets.
@@ -150,10 +151,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	for i := range 50_000 {
 		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
-		done, err := l.Connect(a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		done := assert.Get(l.Connect(a))(t)
 		done()
 		c.add(time.Millisecond)
 	}

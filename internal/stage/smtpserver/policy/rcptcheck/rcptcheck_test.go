@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
@@ -22,17 +23,12 @@ func program(t *testing.T, o Options, script string) (*Checker, string) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "router")
 	text := "#!/bin/sh\nRUNS=" + dir + "/runs ASKED=" + dir + "/asked\necho run >>$RUNS\n" + script
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte(text), 0o755))
 	o.Program = []string{path, "--verify"}
 	if o.Time == 0 {
 		o.Time = 20 * time.Second
 	}
-	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Get(New(o))(t)
 	t.Cleanup(c.Close)
 	return c, dir
 }

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 	"zmailer/internal/run/assert"
 
 	"github.com/emersion/go-message"
@@ -214,17 +212,3 @@ func (r *repeat) Read(b []byte) (int, error) {
 type counter struct{ n int64 }
 
 func (c *counter) Write(b []byte) (int, error) { c.n += int64(len(b)); return len(b), nil }
-
-func BenchmarkWrite(b *testing.B) {
-	original := assert.Get(os.ReadFile("testdata/failed.eml"))(b)
-	r := report(nil)
-	r.Recipients[0].LastAttempt = time.Time{}
-	r.Texts = assert.Get(BuiltIn())(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Original = bytes.NewReader(original)
-		if err := Write(io.Discard, r); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -78,38 +77,6 @@ func BenchmarkRead(b *testing.B) {
 		r.Reset(file)
 		if _, err := Read(r); err != nil {
 			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkReadManyRecipients(b *testing.B) {
-	file := []byte("from <a@b.example>\n" + strings.Repeat("todsn NOTIFY=FAILURE ORCPT=rfc822;user@a.example.com\nto <user@a.example.com>\n", 1000) + "env-end\nS: x\n\n")
-	r := bytes.NewReader(file)
-	b.SetBytes(int64(len(file)))
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Reset(file)
-		if _, err := Read(r); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkAppend(b *testing.B) {
-	m := assert.Get(Read(bytes.NewReader(benchmarkFile(0))))(b)
-	var buf []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		buf = assert.Get(Append(buf[:0], &m.Envelope))(b)
-	}
-}
-
-func BenchmarkFields(b *testing.B) {
-	m := assert.Get(Read(bytes.NewReader(benchmarkFile(0))))(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		if got := len(Fields(m.Header)); got != 13 {
-			b.Fatalf("got %d fields", got)
 		}
 	}
 }

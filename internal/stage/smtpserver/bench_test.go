@@ -1,13 +1,12 @@
 package smtpserver
 
 import (
-	"net"
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/smtpserver/content/checks"
+	"zmailer/internal/wire/milter/miltertest"
 )
 
 // BenchmarkAccept takes messages of 4 kB on one connection, client included: as they come,
@@ -23,7 +22,7 @@ func BenchmarkAccept(b *testing.B) {
 			c.Filters.Checks = checks.Config{DKIM: true} // there is no signature: no query is made
 		})
 	})
-	b.Run("shown to a filter", func(b *testing.B) { accept(b, with(filterOn(b, &sieve{}))) })
+	b.Run("shown to a filter", func(b *testing.B) { accept(b, with(filter(b, &miltertest.Filter{}))) })
 }
 
 func accept(b *testing.B, change func(*Config)) {
@@ -54,29 +53,5 @@ func TestMessageAllocatesLittle(t *testing.T) {
 	// 62 to 65; with the race detector, from whose pools things get lost, some more.
 	if got > 80 {
 		t.Errorf("%v allocations for a message, at most 80 are to be", got)
-	}
-}
-
-// BenchmarkSession is a connection with one message of 4 kB, each command answered before
-// the next, client included, which allocates twice. The disk is TMPDIR's.
-func BenchmarkSession(b *testing.B) {
-	r := start(b, nil)
-	steps := [][]byte{
-		[]byte("EHLO client.example.net\r\n"), []byte("MAIL FROM:<a@example.net>\r\n"), []byte("RCPT TO:<b@mx.example.org>\r\n"), []byte("DATA\r\n"),
-		[]byte("Subject: x\r\n\r\n" + strings.Repeat("0123456789abcd\r\n", 249) + ".\r\n"), []byte("QUIT\r\n"),
-	}
-	answer := make([]byte, 4096)
-	b.ReportAllocs()
-	for b.Loop() {
-		c := assert.Get(net.Dial("tcp", r.addr))(b)
-		for _, step := range append([][]byte{nil}, steps...) {
-			if _, err := c.Write(step); err != nil {
-				b.Fatal(err)
-			}
-			if n, err := c.Read(answer); err != nil || answer[0] != '2' && answer[0] != '3' {
-				b.Fatalf("%q: %q, %v", step, answer[:n], err)
-			}
-		}
-		c.Close()
 	}
 }

@@ -2,11 +2,8 @@ package smtpserver
 
 import (
 	"bytes"
-	"fmt"
 	"net"
-	"net/textproto"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"zmailer/internal/run/assert"
@@ -15,128 +12,33 @@ import (
 
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/wire/milter"
+	"zmailer/internal/wire/milter/miltertest"
 )
 
-// sieve is a filter of go-milter's library. It has no objection to anything unless the
-// test says so.
-type sieve struct {
-	gomilter.NoOpMilter
-	address string
-	options gomilter.OptProtocol
-
-	mu    sync.Mutex
-	heard []string
-	body  bytes.Buffer
-
-	conns chan net.Conn // that it has accepted
-
-	at  map[string]gomilter.Response // by step, and by step and argument
-	end func(*gomilter.Modifier) gomilter.Response
+// filter starts a filter on loopback.
+func filter(t testing.TB, f *miltertest.Filter) *miltertest.Filter {
+	f.Macros = map[string]string{"connect": "{daemon_name}"}
+	return f.Serve(t)
 }
 
-// filterOn starts the filter on loopback.
-func filterOn(t testing.TB, f *sieve) *sieve {
-	t.Helper()
-	l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	server := &gomilter.Server{NewMilter: func() gomilter.Milter { return f }, Protocol: f.options,
-		Actions: gomilter.OptAddHeader | gomilter.OptChangeHeader | gomilter.OptChangeBody | gomilter.OptAddRcpt | gomilter.OptRemoveRcpt | gomilter.OptQuarantine}
-	done := make(chan error, 1)
-	f.conns = make(chan net.Conn, 100)
-	go func() { done <- server.Serve(keeper{l, f.conns}) }()
-	t.Cleanup(func() { _ = l.Close(); <-done })
-	f.address = l.Addr().String()
-	return f
-}
-
-// keeper keeps the connections that it accepts.
-type keeper struct {
-	net.Listener
-	conns chan<- net.Conn
-}
-
-func (k keeper) Accept() (net.Conn, error) {
-	c, err := k.Listener.Accept()
-	if err == nil {
-		k.conns <- c
-	}
-	return c, err
-}
-
-func (f *sieve) say(step, arg string) (gomilter.Response, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.heard = append(f.heard, strings.TrimSpace(step+" "+arg))
-	for _, key := range []string{step + " " + arg, step} {
-		if r := f.at[key]; r != nil {
-			return r, nil
-		}
-	}
-	return gomilter.RespContinue, nil
-}
-
-func (f *sieve) said() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	h := f.heard
-	f.heard = nil
-	return strings.Join(h, "|")
-}
-
-func (f *sieve) Connect(host, family string, _ uint16, addr net.IP, m *gomilter.Modifier) (gomilter.Response, error) {
-	return f.say("connect", fmt.Sprintf("%s %s %v %s", host, family, addr, m.Macros["{daemon_name}"]))
-}
-func (f *sieve) Helo(name string, _ *gomilter.Modifier) (gomilter.Response, error) {
-	return f.say("helo", name)
-}
-func (f *sieve) MailFrom(from string, _ *gomilter.Modifier) (gomilter.Response, error) {
-	return f.say("mail", from)
-}
-func (f *sieve) RcptTo(to string, _ *gomilter.Modifier) (gomilter.Response, error) {
-	return f.say("rcpt", to)
-}
-func (f *sieve) Header(name, value string, _ *gomilter.Modifier) (gomilter.Response, error) {
-	return f.say("header", name+":"+value)
-}
-func (f *sieve) Headers(textproto.MIMEHeader, *gomilter.Modifier) (gomilter.Response, error) {
-	return f.say("headers", "")
-}
-func (f *sieve) BodyChunk(b []byte, _ *gomilter.Modifier) (gomilter.Response, error) {
-	f.mu.Lock()
-	f.body.Write(b)
-	f.mu.Unlock()
-	return gomilter.RespContinue, nil
-}
-func (f *sieve) Body(m *gomilter.Modifier) (gomilter.Response, error) {
-	f.mu.Lock()
-	body := f.body.String()
-	f.body.Reset()
-	f.mu.Unlock()
-	r, err := f.say("body", body)
-	if f.end != nil {
-		return f.end(m), nil
-	}
-	return r, err
-}
-func (f *sieve) Abort(*gomilter.Modifier) error {
-	_, err := f.say("abort", "")
-	return err
-}
+// heard is what the filter got since the last call.
+func heard(f *miltertest.Filter) string { return strings.Join(f.Heard(), "|") }
 
 // with has the server ask filters.
-func with(filters ...*sieve) func(*Config) {
+func with(filters ...*miltertest.Filter) func(*Config) {
 	return func(c *Config) {
 		for _, f := range filters {
-			c.Filters.Milters = append(c.Filters.Milters, milter.Config{Network: "tcp", Address: f.address, Timeout: logtest.Patience, ContentTimeout: logtest.Patience})
+			c.Filters.Milters = append(c.Filters.Milters, milter.Config{Network: "tcp", Address: f.Address, Timeout: logtest.Patience, ContentTimeout: logtest.Patience})
 		}
 	}
 }
 
 func TestFilterSeesWhatTheClientSends(t *testing.T) {
-	f := filterOn(t, &sieve{})
+	f := filter(t, &miltertest.Filter{})
 	r := start(t, with(f))
 	saw := func(want string) {
 		t.Helper()
-		if got := f.said(); got != want {
+		if got := heard(f); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 	}
@@ -156,7 +58,7 @@ func TestFilterSeesWhatTheClientSends(t *testing.T) {
 	// A client that greets anew is another one for the filter.
 	p.say("EHLO other.example", "250")
 	p.from("c@example.net")
-	if got := f.said(); !strings.HasPrefix(strings.TrimPrefix(got, "abort|"), "connect") {
+	if got := heard(f); !strings.HasPrefix(strings.TrimPrefix(got, "abort|"), "connect") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -176,7 +78,7 @@ func TestFilterDecidesAtEachStep(t *testing.T) {
 		"body":    {map[string]gomilter.Response{"body": own}, "250", "250", "554 5.7.9"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, with(filterOn(t, &sieve{at: tt.at})))
+			r := start(t, with(filter(t, &miltertest.Filter{At: tt.at})))
 			p := r.greeted()
 			for range 2 { // the second time as the first
 				p.say("MAIL FROM:<a@b.example>", tt.mail)
@@ -227,12 +129,12 @@ func TestFilterChangesTheMessage(t *testing.T) {
 		"body with junk":       {func(m *gomilter.Modifier) error { return m.ReplaceBody([]byte("new\n")) }, "Subject: x\njunk\n\nhi\n", "Subject: x\n\nnew\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := filterOn(t, &sieve{})
-			f.end = func(m *gomilter.Modifier) gomilter.Response {
+			f := filter(t, &miltertest.Filter{})
+			f.End = func(m *gomilter.Modifier) (gomilter.Response, error) {
 				if err := tt.change(m); err != nil {
 					t.Error(err)
 				}
-				return gomilter.RespAccept
+				return gomilter.RespAccept, nil
 			}
 			r := start(t, with(f))
 			r.greeted().mail("a@example.net", "b@example.org", tt.message, "250")
@@ -244,15 +146,15 @@ func TestFilterChangesTheMessage(t *testing.T) {
 }
 
 func TestFilterChangesTheEnvelope(t *testing.T) {
-	f := filterOn(t, &sieve{})
-	f.end = func(m *gomilter.Modifier) gomilter.Response {
+	f := filter(t, &miltertest.Filter{})
+	f.End = func(m *gomilter.Modifier) (gomilter.Response, error) {
 		for _, err := range []error{m.ChangeFrom("<new@example.net>"), m.AddRecipient("added@example.org"), m.AddRecipient("B@EXAMPLE.org"),
 			m.AddRecipient("kept@EXAMPLE.ORG"), m.DeleteRecipient("gone@Example.Org"), m.DeleteRecipient("never@example.org"), m.AddRecipient(" not an address "), m.AddRecipient("")} {
 			if err != nil {
 				t.Error(err)
 			}
 		}
-		return gomilter.RespContinue
+		return gomilter.RespContinue, nil
 	}
 	r := start(t, with(f))
 	p := r.greeted().from("a@b.example")
@@ -269,19 +171,19 @@ func TestFilterChangesTheEnvelope(t *testing.T) {
 
 // A discarded message is accepted, goes nowhere, and has an end in the ledger.
 func TestDiscardedMessageIsAccountedFor(t *testing.T) {
-	discard := func(step string) *sieve {
-		return &sieve{at: map[string]gomilter.Response{step: gomilter.RespDiscard}}
+	discard := func(step string) *miltertest.Filter {
+		return &miltertest.Filter{At: map[string]gomilter.Response{step: gomilter.RespDiscard}}
 	}
-	for name, f := range map[string]*sieve{
+	for name, f := range map[string]*miltertest.Filter{
 		"connect": discard("connect"), "mail": discard("mail"), "rcpt": discard("rcpt"), "header": discard("header"), "body": discard("body"),
-		"no recipient left": {end: func(m *gomilter.Modifier) gomilter.Response {
+		"no recipient left": {End: func(m *gomilter.Modifier) (gomilter.Response, error) {
 			_ = m.DeleteRecipient(toUs)
 			_ = m.DeleteRecipient("c@example.org")
-			return gomilter.RespContinue
+			return gomilter.RespContinue, nil
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, with(filterOn(t, f)))
+			r := start(t, with(filter(t, f)))
 			p := r.greeted().begin().to("c@example.org")
 			id := p.id(p.content(plain, "250 2.0.0"))
 			r.nothing()
@@ -296,10 +198,10 @@ func TestDiscardedMessageIsAccountedFor(t *testing.T) {
 
 // M13: a message that a filter quarantines waits for an operator.
 func TestQuarantinedMessageIsFrozen(t *testing.T) {
-	f := filterOn(t, &sieve{end: func(m *gomilter.Modifier) gomilter.Response {
+	f := filter(t, &miltertest.Filter{End: func(m *gomilter.Modifier) (gomilter.Response, error) {
 		_ = m.AddHeader("X-Spam", "yes")
 		_ = m.Quarantine("looks\nbad")
-		return gomilter.RespAccept
+		return gomilter.RespAccept, nil
 	}})
 	r := start(t, with(f))
 	r.greeted().mail("a@example.net", "b@example.org", plain, "250 2.0.0")
@@ -307,16 +209,16 @@ func TestQuarantinedMessageIsFrozen(t *testing.T) {
 }
 
 func TestMILTERTROUBLEDecidesWhileAFilterIsDown(t *testing.T) {
-	down := &sieve{address: "127.0.0.1:1"}
+	down := &miltertest.Filter{Address: "127.0.0.1:1"}
 	for accept, want := range map[bool]string{false: "451 4.7.1", true: "250"} {
-		up := filterOn(t, &sieve{})
+		up := filter(t, &miltertest.Filter{})
 		r := start(t, func(c *Config) { with(down, up)(c); c.Filters.TroubleAccepts = accept })
 		p := r.greeted()
 		p.say("MAIL FROM:<a@b.example>", want)
 		p.say("RSET", "250")
 		p.say("MAIL FROM:<a@b.example>", want)
 		r.log.Expect(t, 1, "msg=filter-trouble")
-		if heard := up.said() != ""; heard != accept {
+		if heard := heard(up) != ""; heard != accept {
 			t.Errorf("the other filter was asked: %v", heard)
 		}
 	}
@@ -327,7 +229,7 @@ func TestMILTERTROUBLEDecidesWhileAFilterIsDown(t *testing.T) {
 func TestFilterThatDiesIsFoundAgain(t *testing.T) {
 	for _, step := range []string{"rcpt", "header", "body"} {
 		t.Run(step, func(t *testing.T) {
-			f := filterOn(t, &sieve{at: map[string]gomilter.Response{step: gomilter.NewResponse('?', nil)}})
+			f := filter(t, &miltertest.Filter{At: map[string]gomilter.Response{step: gomilter.NewResponse('?', nil)}})
 			r := start(t, with(f))
 			p := r.greeted().from("a@b.example")
 			if step == "rcpt" {
@@ -338,9 +240,7 @@ func TestFilterThatDiesIsFoundAgain(t *testing.T) {
 				p.to(toUs).content(plain, "451 4.7.1")
 			}
 			r.nothing()
-			f.mu.Lock()
-			f.at = nil
-			f.mu.Unlock()
+			f.Accept()
 			p.begin().content(plain, "250")
 			r.only()
 			r.log.Expect(t, 1, "msg=filter-recovered")
@@ -350,34 +250,32 @@ func TestFilterThatDiesIsFoundAgain(t *testing.T) {
 
 // A filter that was restarted sees the next message of a connection that is open.
 func TestRestartedFilterSeesTheNextMessage(t *testing.T) {
-	f := filterOn(t, &sieve{})
+	f := filter(t, &miltertest.Filter{})
 	p := start(t, with(f)).greeted()
 	p.begin().content(plain, "250")
-	for len(f.conns) > 0 {
-		(<-f.conns).Close()
-	}
-	f.said()
+	f.Disconnect()
+	heard(f)
 	p.begin().content(plain, "250")
-	if got := f.said(); !strings.Contains(got, "connect") || !strings.Contains(got, "body hi") {
+	if got := heard(f); !strings.Contains(got, "connect") || !strings.Contains(got, "body hi") {
 		t.Errorf("it has seen %q", got)
 	}
 }
 
 // Each filter sees what those before it have left; checks come first.
 func TestFiltersFollowOneAnother(t *testing.T) {
-	first := filterOn(t, &sieve{end: func(m *gomilter.Modifier) gomilter.Response {
+	first := filter(t, &miltertest.Filter{End: func(m *gomilter.Modifier) (gomilter.Response, error) {
 		_ = m.AddHeader("X-First", "1")
 		_ = m.ReplaceBody([]byte("new\r\n"))
-		return gomilter.RespAccept
+		return gomilter.RespAccept, nil
 	}})
-	second := filterOn(t, &sieve{end: func(m *gomilter.Modifier) gomilter.Response {
+	second := filter(t, &miltertest.Filter{End: func(m *gomilter.Modifier) (gomilter.Response, error) {
 		_ = m.ReplaceBody([]byte("newer\r\n"))
-		return gomilter.RespAccept
+		return gomilter.RespAccept, nil
 	}})
 	r := start(t, with(first, second))
 	r.greeted().mail("a@example.net", "b@example.org", plain, "250")
 	assert.Equal(t, r.content(), "Subject: x\nTo: one\nTo: two\nX-First: 1\n\nnewer\n")
-	if got := second.said(); !strings.HasSuffix(got, "header X-First:1|headers|body new") {
+	if got := heard(second); !strings.HasSuffix(got, "header X-First:1|headers|body new") {
 		t.Errorf("the second got %s", got)
 	}
 }
@@ -402,14 +300,14 @@ func TestStopDoesNotWaitForAFilter(t *testing.T) {
 
 // By LMTP: filters see the message too, and each recipient is refused.
 func TestFilterRefusesAContentThatCameByLMTP(t *testing.T) {
-	f := filterOn(t, &sieve{at: map[string]gomilter.Response{"body": gomilter.RespReject}})
+	f := filter(t, &miltertest.Filter{At: map[string]gomilter.Response{"body": gomilter.RespReject}})
 	r := start(t, func(c *Config) { with(f)(c); withLMTP(t)(c) })
 	p := r.lmtp()
 	p.say("LHLO client.example.net", "250")
 	p.begin().to("c@mx.example.org").content(plain, "550 5.7.1")
 	p.expect("550 5.7.1")
 	r.nothing()
-	if got := f.said(); !strings.HasPrefix(got, "connect localhost unknown <nil> lmtp|") {
+	if got := heard(f); !strings.HasPrefix(got, "connect localhost unknown <nil> lmtp|") {
 		t.Errorf("it got %s", got)
 	}
 }

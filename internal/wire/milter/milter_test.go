@@ -13,9 +13,11 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"zmailer/internal/run/assert"
+	"zmailer/internal/wire/milter/miltertest"
 
 	"github.com/emersion/go-milter"
 
@@ -39,6 +41,23 @@ func begin(t testing.TB, s *Session) {
 	}
 }
 
+// serve starts a filter that accepts everything and notes what it hears.
+func serve(t testing.TB, f *miltertest.Filter) *miltertest.Filter {
+	if f == nil {
+		f = &miltertest.Filter{}
+	}
+	f.Macros = map[string]string{"connect": "j", "helo": "{tls_version}", "mail": "{auth_authen}", "rcpt": "{rcpt_addr}", "body": "i"}
+	return f.Serve(t)
+}
+
+// dial connects to a filter.
+func dial(t testing.TB, f *miltertest.Filter) *Session {
+	t.Helper()
+	s := assert.Get(Open(context.Background(), Config{Network: "tcp", Address: f.Address, Timeout: 5 * time.Second}))(t)
+	t.Cleanup(func() { _ = s.Close() }) // the filter may have closed it
+	return s
+}
+
 func content(t testing.TB, s *Session, message string, newBody io.Writer) (Answer, []Change, error) {
 	t.Helper()
 	head, body, _ := strings.Cut(message, "\n\n")
@@ -47,15 +66,15 @@ func content(t testing.TB, s *Session, message string, newBody io.Writer) (Answe
 
 func TestFilterHearsTheWholeTransaction(t *testing.T) {
 	p := serve(t, nil)
-	s := p.open(t)
+	s := dial(t, p)
 	begin(t, s)
 	a, changes, err := content(t, s, "Subject: x\n y\nTo:b\nX-Empty:\n\nline\nno end", io.Discard)
 	if err != nil || a.Action != Continue || len(changes) > 0 {
 		t.Fatalf("got %+v, %v, %v", a, changes, err)
 	}
-	want := []string{"connect client.example tcp4 4711 192.0.2.1 mx.example.org", "helo helo.example TLSv1.3", "mail a@a.example ann", "rcpt b@b.example b@b.example",
-		"header Subject:x\n y", "header To:b", "header X-Empty:", "headers", `body "line\r\nno end" ID1`}
-	if got := p.said(); !slices.Equal(got, want) {
+	want := []string{"connect client.example tcp4 192.0.2.1 mx.example.org", "helo helo.example TLSv1.3", "mail a@a.example ann", "rcpt b@b.example b@b.example",
+		"header Subject:x\n y", "header To:b", "header X-Empty:", "headers", "body line\r\nno end ID1"}
+	if got := p.Heard(); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	// The next message of the client, and one that is given up.
@@ -67,27 +86,22 @@ func TestFilterHearsTheWholeTransaction(t *testing.T) {
 	if _, _, err := content(t, s, "A: b\n\n", io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	want = []string{"mail c@c.example ", "abort", "mail c@c.example ", "header A:b", "headers", `body "" ID1`}
-	if got := p.said(); !slices.Equal(got, want) {
+	want = []string{"mail c@c.example ", "abort", "mail c@c.example ", "header A:b", "headers", "body ID1"}
+	if got := p.Heard(); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestFilterOnAUnixSocketAndAClientOnOne(t *testing.T) {
-	p := serve(t, nil)
 	path := filepath.Join(t.TempDir(), "m")
-	l := assert.Get(net.Listen("unix", path))(t)
-	done := make(chan error, 1)
-	server := &milter.Server{NewMilter: p.server.NewMilter} // one listener each, for the library
-	go func() { done <- server.Serve(l) }()
-	t.Cleanup(func() { _ = l.Close(); <-done })
+	p := (&miltertest.Filter{}).ServeOn(t, assert.Get(net.Listen("unix", path))(t))
 	cfg := assert.Get(Parse("unix:" + path))(t)
 	s := assert.Get(Open(context.Background(), cfg))(t)
 	defer s.Close()
 	if _, err := s.Connect("localhost", netip.AddrPort{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.said(); len(got) != 1 || !strings.HasPrefix(got[0], "connect localhost unknown 0") {
+	if got := p.Heard(); len(got) != 1 || !strings.HasPrefix(got[0], "connect localhost unknown") {
 		t.Errorf("got %q", got)
 	}
 }
@@ -105,23 +119,11 @@ func TestVerdictsAtEveryStep(t *testing.T) {
 		"no enhanced": {milter.NewResponseStr('y', "451 later"), Answer{TempFail, 451, "", "later"}},
 		"two lines":   {milter.NewResponseStr('y', "550-5.7.1 first\r\n550 5.7.1 second"), Answer{Reject, 550, "5.7.1", "first second"}},
 	}
-	steps := map[string]func(*peer, milter.Response){
-		"connect": func(p *peer, r milter.Response) { p.connect = r },
-		"helo":    func(p *peer, r milter.Response) { p.helo = r },
-		"mail":    func(p *peer, r milter.Response) { p.mail = r },
-		"rcpt":    func(p *peer, r milter.Response) { p.rcpt = r },
-		"header":  func(p *peer, r milter.Response) { p.header = r },
-		"headers": func(p *peer, r milter.Response) { p.headers = r },
-		"body":    func(p *peer, r milter.Response) { p.chunk = r },
-		"end": func(p *peer, r milter.Response) {
-			p.end = func(*milter.Modifier) (milter.Response, error) { return r, nil }
-		},
-	}
-	for step, set := range steps {
+	for _, step := range []string{"connect", "helo", "mail", "rcpt", "header", "headers", "chunk", "body"} {
 		for name, v := range verdicts {
 			t.Run(step+" "+name, func(t *testing.T) {
-				p := serve(t, func(p *peer) { set(p, v.say) })
-				s := p.open(t)
+				p := serve(t, &miltertest.Filter{At: map[string]milter.Response{step: v.say}})
+				s := dial(t, p)
 				got, err := Answer{}, error(nil)
 				for _, command := range []func(){
 					func() { got, err = s.Connect("c", client, nil) },
@@ -143,14 +145,12 @@ func TestVerdictsAtEveryStep(t *testing.T) {
 }
 
 func TestChangesComeAsTheFilterWantsThem(t *testing.T) {
-	p := serve(t, func(p *peer) {
-		p.end = func(m *milter.Modifier) (milter.Response, error) {
-			return milter.RespAccept, errors.Join(m.AddHeader("X-Spam", "yes\r\n\tvery"), m.InsertHeader(0, "X-Top", "t"), m.ChangeHeader(2, "To", "x"),
-				m.ChangeHeader(1, "Cc", ""), m.AddRecipient("n@n.example"), m.DeleteRecipient("b@b.example"), m.ChangeFrom("<new@a.example>"),
-				m.ReplaceBody([]byte("new ")), m.Quarantine("looks bad"), m.ReplaceBody([]byte("body\r\n")))
-		}
-	})
-	s := p.open(t)
+	p := serve(t, &miltertest.Filter{End: func(m *milter.Modifier) (milter.Response, error) {
+		return milter.RespAccept, errors.Join(m.AddHeader("X-Spam", "yes\r\n\tvery"), m.InsertHeader(0, "X-Top", "t"), m.ChangeHeader(2, "To", "x"),
+			m.ChangeHeader(1, "Cc", ""), m.AddRecipient("n@n.example"), m.DeleteRecipient("b@b.example"), m.ChangeFrom("<new@a.example>"),
+			m.ReplaceBody([]byte("new ")), m.Quarantine("looks bad"), m.ReplaceBody([]byte("body\r\n")))
+	}})
+	s := dial(t, p)
 	begin(t, s)
 	var body bytes.Buffer
 	a, got, err := content(t, s, "A: b\n\nold", &body)
@@ -172,33 +172,31 @@ func TestChangesComeAsTheFilterWantsThem(t *testing.T) {
 
 // What a filter does not want to see, or to answer, is not waited for.
 func TestFilterLeavesStepsOut(t *testing.T) {
-	p := serve(t, func(p *peer) {
-		p.server.Protocol = milter.OptNoConnect | milter.OptNoHelo | milter.OptNoRcptTo | milter.OptNoBody | milter.OptNoEOH
-	})
-	s := p.open(t)
+	p := serve(t, &miltertest.Filter{Protocol: milter.OptNoConnect | milter.OptNoHelo | milter.OptNoRcptTo | milter.OptNoBody | milter.OptNoEOH})
+	s := dial(t, p)
 	begin(t, s)
 	if _, _, err := content(t, s, "A: b\n\nbody", io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"mail a@a.example ann", "header A:b", `body "" ID1`}
-	if got := p.said(); !slices.Equal(got, want) {
+	want := []string{"mail a@a.example ann", "header A:b", "body ID1"}
+	if got := p.Heard(); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestTroubleIsAnError(t *testing.T) {
 	for name, tt := range map[string]struct {
-		answer []byte
-		want   string
+		answer  []byte
+		timeout bool
 	}{
-		"an answer that is none":     {packet('Z', ""), "unexpected code"},
-		"a reply that is none":       {packet('y', "25x no\x00"), "malformed"},
-		"a reply that takes":         {packet('y', "250 ok\x00"), "neither 4xx nor 5xx"},
-		"a packet of nothing":        {[]byte{0, 0, 0, 0}, "zero-length"},
-		"a packet that is too long":  {[]byte{0xff, 0, 0, 0, 'c'}, "exceeds"},
-		"nothing at all":             {nil, "timeout"},
-		"a packet without its end":   {[]byte{0, 0, 0, 9, 'y', '5'}, "timeout"},
-		"nothing but it is at work ": {bytes.Repeat(packet('p', ""), 1000), "timeout"},
+		"an answer that is none":    {packet('Z', ""), false},
+		"a reply that is none":      {packet('y', "25x no\x00"), false},
+		"a reply that accepts":      {packet('y', "250 ok\x00"), false},
+		"a packet of nothing":       {[]byte{0, 0, 0, 0}, false},
+		"a packet that is too long": {[]byte{0xff, 0, 0, 0, 'c'}, false},
+		"nothing at all":            {nil, true},
+		"a packet without its end":  {[]byte{0, 0, 0, 9, 'y', '5'}, true},
+		"only that it is at work":   {bytes.Repeat(packet('p', ""), 1000), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := scripted(t, tt.answer, nil)
@@ -206,8 +204,8 @@ func TestTroubleIsAnError(t *testing.T) {
 			s := assert.Get(Open(context.Background(), cfg))(t)
 			defer s.Close()
 			_, err := s.Connect("c", client, nil)
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %s", err, tt.want)
+			if err == nil || errors.Is(err, os.ErrDeadlineExceeded) != tt.timeout {
+				t.Errorf("got %v, want a timeout: %v", err, tt.timeout)
 			}
 		})
 	}
@@ -245,17 +243,15 @@ func TestFilterAtWorkIsNotWaitedForForEver(t *testing.T) {
 }
 
 func TestFilterThatChangesTooMuchIsStopped(t *testing.T) {
-	p := serve(t, func(p *peer) {
-		p.end = func(m *milter.Modifier) (milter.Response, error) {
-			for range 100 {
-				if err := m.AddHeader("X", strings.Repeat("x", 100<<10)); err != nil {
-					return nil, errStop // the other side has gone
-				}
+	p := serve(t, &miltertest.Filter{End: func(m *milter.Modifier) (milter.Response, error) {
+		for range 100 {
+			if err := m.AddHeader("X", strings.Repeat("x", 100<<10)); err != nil {
+				return nil, err // the other side has gone
 			}
-			return milter.RespAccept, nil
 		}
-	})
-	s := p.open(t)
+		return milter.RespAccept, nil
+	}})
+	s := dial(t, p)
 	begin(t, s)
 	if _, _, err := content(t, s, "A: b\n\nbody", io.Discard); !errors.Is(err, ErrTooMuch) {
 		t.Errorf("got %v", err)
@@ -266,18 +262,15 @@ func TestFilterThatChangesTooMuchIsStopped(t *testing.T) {
 func TestNewBodyIsNotKept(t *testing.T) {
 	const size = 64 << 20
 	piece := bytes.Repeat([]byte("0123456789abcd\r\n"), 4000)
-	p := serve(t, func(p *peer) {
-		p.server.Protocol = milter.OptNoBody
-		p.end = func(m *milter.Modifier) (milter.Response, error) {
-			for range size / len(piece) {
-				if err := m.ReplaceBody(piece); err != nil {
-					return nil, err
-				}
+	p := serve(t, &miltertest.Filter{Protocol: milter.OptNoBody, End: func(m *milter.Modifier) (milter.Response, error) {
+		for range size / len(piece) {
+			if err := m.ReplaceBody(piece); err != nil {
+				return nil, err
 			}
-			return milter.RespAccept, nil
 		}
-	})
-	s := p.open(t)
+		return milter.RespAccept, nil
+	}})
+	s := dial(t, p)
 	begin(t, s)
 	runtime.GC() // what tests before this one have left
 	w := &watcher{}
@@ -310,18 +303,16 @@ func (w *watcher) Write(b []byte) (int, error) {
 }
 
 func TestErrorsOfBodyAndDiskAreNotTheFilters(t *testing.T) {
-	p := serve(t, func(p *peer) {
-		p.end = func(m *milter.Modifier) (milter.Response, error) {
-			return milter.RespAccept, m.ReplaceBody([]byte("new"))
-		}
-	})
-	s := p.open(t)
+	p := serve(t, &miltertest.Filter{End: func(m *milter.Modifier) (milter.Response, error) {
+		return milter.RespAccept, m.ReplaceBody([]byte("new"))
+	}})
+	s := dial(t, p)
 	begin(t, s)
 	full := errors.New("disk full")
 	if _, _, err := content(t, s, "A: b\n\nbody", failing{full}); !errors.Is(err, full) {
 		t.Errorf("writing: %v", err)
 	}
-	s = p.open(t)
+	s = dial(t, p)
 	begin(t, s)
 	_, _, err := s.Content(nil, failing{full}, io.Discard, nil)
 	if b := (*BodyError)(nil); !errors.As(err, &b) || !errors.Is(err, full) {
@@ -337,7 +328,7 @@ func (f failing) Read([]byte) (int, error)  { return 0, f.err }
 // Strings of the protocol end in NUL: nothing a stranger sends ends them earlier.
 func TestNULEndsNoString(t *testing.T) {
 	p := serve(t, nil)
-	s := p.open(t)
+	s := dial(t, p)
 	if _, err := s.Connect("c\x00d", client, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -350,8 +341,8 @@ func TestNULEndsNoString(t *testing.T) {
 	if _, _, err := content(t, s, "A: b\x00Subject\x00c\n\nbo\x00dy", io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"connect c?d tcp4 4711 192.0.2.1 ", "helo h?i x?{auth_authen}?root", "mail a?b@c a?b", "header A:b?Subject?c", "headers", `body "bo\x00dy" `}
-	got := p.said()
+	want := []string{"connect c?d tcp4 192.0.2.1 ", "helo h?i x?{auth_authen}?root", "mail a?b@c a?b", "header A:b?Subject?c", "headers", "body bo\x00dy "}
+	got := p.Heard()
 	got[len(got)-1] = strings.TrimSuffix(got[len(got)-1], "ID1")
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
@@ -360,12 +351,12 @@ func TestNULEndsNoString(t *testing.T) {
 
 func TestLongFieldIsCutForTheFilter(t *testing.T) {
 	p := serve(t, nil)
-	s := p.open(t)
+	s := dial(t, p)
 	begin(t, s)
 	if _, _, err := content(t, s, "A: "+strings.Repeat("x", 900<<10)+"\n\n", io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range p.said() {
+	for _, h := range p.Heard() {
 		if strings.HasPrefix(h, "header ") && len(h) != len("header A:")+maxField {
 			t.Errorf("%d bytes", len(h))
 		}
@@ -435,3 +426,58 @@ func FuzzFilter(f *testing.F) {
 type given struct{ c net.Conn }
 
 func (g given) Dial(string, string) (net.Conn, error) { return g.c, nil }
+
+// scripted is a filter that agrees to what we offer and then sends bytes, whatever
+// it is told.
+func scripted(t testing.TB, answer []byte, after func(net.Conn)) Config {
+	t.Helper()
+	l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	var conns sync.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close()
+		conns.Wait()
+	})
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer c.Close()
+				script(c, answer, after)
+			})
+		}
+	})
+	return Config{Network: "tcp", Address: l.Addr().String(), Timeout: 2 * time.Second, ContentTimeout: 2 * time.Second}
+}
+
+func script(c net.Conn, answer []byte, after func(net.Conn)) {
+	offer := make([]byte, 17)
+	for n := 0; n < len(offer); {
+		k, err := c.Read(offer[n:])
+		if err != nil {
+			return
+		}
+		n += k
+	}
+	copy(offer[13:], "\x00\x00\x00\x00") // it wants all of it, and answers all
+	if _, err := c.Write(append(offer, answer...)); err != nil {
+		return
+	}
+	if after != nil {
+		after(c)
+	}
+	rest := make([]byte, 64<<10)
+	for {
+		if _, err := c.Read(rest); err != nil {
+			return
+		}
+	}
+}
+
+// packet is one of the protocol.
+func packet(code byte, data string) []byte {
+	n := len(data) + 1
+	return append([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n), code}, data...)
+}

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/smtpserver"
 	"zmailer/internal/stage/smtpserver/listen"
+	"zmailer/internal/stage/smtpserver/session"
 )
 
 const description = `Listens for SMTP clients (RFC 5321) and stores each message as a file, first in
@@ -82,10 +83,10 @@ func run(c *cli.Context) error {
 		if err := smtpserver.CheckListen(addrs); err != nil {
 			return cli.Exit("--listen: "+err.Error(), config.ExitUsage)
 		}
-		cfg.Listen, cfg.ListenUnset = addrs, false
+		cfg.Listen[session.RoleMX], cfg.ListenUnset = addrs, false
 	}
 	if c.IsSet("max-connections") {
-		cfg.MaxConnections = c.Int("max-connections")
+		cfg.Limits.MaxConnections = c.Int("max-connections")
 	}
 	cfg.ReadTimeout, cfg.WriteTimeout = c.Duration("timeout"), c.Duration("timeout")
 	cfg.StopTimeout = c.Duration("stop-timeout")

@@ -23,14 +23,6 @@ const (
 	defaultAuthDelay = time.Second
 )
 
-// UsersConfig says where our users are.
-type UsersConfig struct {
-	Source    string        // AUTH; "": there are none
-	Dir       string        // where paths in it begin
-	Plaintext bool          // AUTH is also offered without TLS
-	Delay     time.Duration // before the answer to a wrong password; 0: 1 s
-}
-
 // openUsers opens the source in AUTH. Without one, ports for submission accept nothing.
 func (s *server) openUsers() (err error) {
 	if s.Users.Delay <= 0 {
@@ -46,25 +38,33 @@ func (s *server) openUsers() (err error) {
 	return nil
 }
 
+// isSubmission reports whether a port is for our users.
+func isSubmission(r session.Role) bool {
+	return r == session.RoleSubmission || r == session.RoleSubmissions
+}
+
+// login is how a client authenticates.
+type login struct {
+	*server
+	client   *session.Client // of the connection
+	failures int             // wrong passwords on this connection
+}
+
 // mechanisms are what a client may authenticate with now: on a port for submission, and
 // in the clear only from this machine, unless AUTHPLAINTEXT allows more (RFC 4954 section 4).
-func (h *handler) mechanisms() []string {
-	if !h.authOffered() || !h.authSafe() {
+func (l *login) mechanisms() []string {
+	if !l.offered() || !l.safe() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, authTime)
+	ctx, cancel := context.WithTimeout(l.ctx, authTime)
 	defer cancel()
-	return h.users.Mechanisms(ctx)
+	return l.users.Mechanisms(ctx)
 }
 
-func (h *handler) authOffered() bool { return h.users != nil && h.isSubmission() }
+func (l *login) offered() bool { return l.users != nil && isSubmission(l.client.Role) }
 
-func (h *handler) isSubmission() bool {
-	return h.client.Role == session.RoleSubmission || h.client.Role == session.RoleSubmissions
-}
-
-func (h *handler) authSafe() bool {
-	return h.client.TLS != nil || h.Users.Plaintext || h.client.IsLoopback()
+func (l *login) safe() bool {
+	return l.client.TLS != nil || l.Users.Plaintext || l.client.IsLoopback()
 }
 
 // Auth implements session.Handler (RFC 4954).
@@ -72,13 +72,13 @@ func (h *handler) Auth(arg string, ask func(challenge string) (string, error)) *
 	mechanism, initial, hasInitial := strings.Cut(arg, " ")
 	mechanism = strings.ToUpper(mechanism)
 	switch {
-	case !h.authOffered():
+	case !h.login.offered():
 		return session.NewReply(502, "5.5.1", "Error: command not implemented")
 	case h.client.User != "":
 		return session.NewReply(503, "5.5.1", "Error: already authenticated")
-	case h.envelope != nil:
+	case h.tx.envelope != nil:
 		return session.NewReply(503, "5.5.1", "Error: MAIL transaction in progress")
-	case !h.authSafe():
+	case !h.login.safe():
 		return session.NewReply(538, "5.7.11", "Encryption required for requested authentication mechanism")
 	case mechanism == "" || strings.Contains(initial, " "):
 		return session.NewReply(501, "5.5.4", "Syntax: AUTH mechanism [initial-response]")
@@ -90,21 +90,26 @@ func (h *handler) Auth(arg string, ask func(challenge string) (string, error)) *
 			return session.NewReply(501, "5.5.2", "Error: invalid base64 data")
 		}
 	}
-	right, err := h.limits.Guess(h.client.Addr.Addr())
+	return h.login.try(mechanism, first, ask)
+}
+
+// try has the client authenticate and sets its User.
+func (l *login) try(mechanism string, first []byte, ask func(challenge string) (string, error)) *session.Reply {
+	right, err := l.limits.Guess(l.client.Addr.Addr())
 	if err != nil {
-		h.Log.Warn("refused", "client", h.client.String(), "status", "4.7.0", "reply", err)
-		return session.NewReply(421, "4.7.0", h.Hostname+" Error: too many authentication failures")
+		l.Log.Warn("refused", "client", l.client.String(), "status", "4.7.0", "reply", err)
+		return session.NewReply(421, "4.7.0", l.Hostname+" Error: too many authentication failures")
 	}
-	user, claimed, err := h.exchange(mechanism, first, ask)
+	user, claimed, err := l.exchange(mechanism, first, ask)
 	if !errors.Is(err, auth.ErrRefused) {
 		right()
 	}
 	switch {
 	case err == nil:
-		h.client.User = user
-		h.authFailures = 0
-		h.authTrouble.End(h.Log, "auth-recovered")
-		h.Log.Info("authenticated", "client", h.client.String(), "user", user, "mechanism", mechanism)
+		l.client.User = user
+		l.failures = 0
+		l.authTrouble.End(l.Log, "auth-recovered")
+		l.Log.Info("authenticated", "client", l.client.String(), "user", user, "mechanism", mechanism)
 		return session.NewReply(235, "2.7.0", "Authentication successful")
 	case errors.Is(err, errCancelled):
 		return session.NewReply(501, "5.7.0", "Authentication cancelled")
@@ -113,46 +118,46 @@ func (h *handler) Auth(arg string, ask func(challenge string) (string, error)) *
 	case errors.Is(err, auth.ErrSyntax):
 		return session.NewReply(501, "5.5.2", "Error: malformed authentication response")
 	case errors.Is(err, auth.ErrRefused):
-		h.Log.Info("auth-failed", "client", h.client.String(), "user", session.OneLine(claimed), "mechanism", mechanism)
-		return h.refuseLogin()
+		l.Log.Info("auth-failed", "client", l.client.String(), "user", session.OneLine(claimed), "mechanism", mechanism)
+		return l.refuse()
 	case errors.Is(err, session.ErrLost):
 		return nil
 	}
-	h.authTrouble.Begin(h.Log, "auth-trouble", "source", h.Users.Source, "reason", err,
+	l.authTrouble.Begin(l.Log, "auth-trouble", "source", l.Users.Source, "reason", err,
 		"advice", "clients get 454 and try again")
 	return session.NewReply(454, "4.7.0", "Temporary authentication failure")
 }
 
-// refuseLogin answers a wrong password, or an unknown user, late and always the
+// refuse answers a wrong password, or an unknown user, late and always the
 // same (RFC 4954 sections 4 and 9). The wait is this goroutine's alone.
-func (h *handler) refuseLogin() *session.Reply {
-	delay := h.Users.Delay << min(h.authFailures, authFailures)
-	h.authFailures++
+func (l *login) refuse() *session.Reply {
+	delay := l.Users.Delay << min(l.failures, authFailures)
+	l.failures++
 	t := time.NewTimer(delay)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-h.ctx.Done():
+	case <-l.ctx.Done():
 		// The connection is cut.
 	}
 	r := session.NewReply(535, "5.7.8", "Error: authentication failed")
-	r.Last = h.authFailures >= authFailures
+	r.Last = l.failures >= authFailures
 	return r
 }
 
 var errCancelled = errors.New("the client cancelled the exchange")
 
 // exchange runs the challenges and responses.
-func (h *handler) exchange(mechanism string, response []byte, ask func(string) (string, error)) (user, claimed string, err error) {
-	ctx, cancel := context.WithTimeout(h.ctx, authTime)
+func (l *login) exchange(mechanism string, response []byte, ask func(string) (string, error)) (user, claimed string, err error) {
+	ctx, cancel := context.WithTimeout(l.ctx, authTime)
 	defer cancel()
-	e, err := h.users.Start(ctx, mechanism, auth.Peer{Remote: h.client.Addr, Local: h.client.Local, TLS: h.client.TLS != nil})
+	e, err := l.users.Start(ctx, mechanism, auth.Peer{Remote: l.client.Addr, Local: l.client.Local, TLS: l.client.TLS != nil})
 	if err != nil {
 		return "", "", err
 	}
 	defer e.Close()
 	for range authSteps {
-		challenge, done, err := h.step(e, response)
+		challenge, done, err := l.step(e, response)
 		if err != nil || done {
 			return e.User(), e.Claimed(), err
 		}
@@ -172,8 +177,8 @@ func (h *handler) exchange(mechanism string, response []byte, ask func(string) (
 }
 
 // step gives a response to the backend.
-func (h *handler) step(e auth.Exchange, response []byte) ([]byte, bool, error) {
-	ctx, cancel := context.WithTimeout(h.ctx, authTime)
+func (l *login) step(e auth.Exchange, response []byte) ([]byte, bool, error) {
+	ctx, cancel := context.WithTimeout(l.ctx, authTime)
 	defer cancel()
 	return e.Next(ctx, response)
 }

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/lookup/passwd"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/policy/limits"
+	"zmailer/internal/stage/smtpserver/session"
 )
 
 // accounts writes a file in which jane's password is "secret", with SCRAM keys.
@@ -32,7 +33,7 @@ func submission(t *testing.T, change func(*Config)) *running {
 	t.Helper()
 	path := accounts(t)
 	return start(t, func(c *Config) {
-		c.Listen, c.SubmissionListen = nil, []string{"127.0.0.1:0"}
+		c.Listen = on(session.RoleSubmission, anyPort)
 		c.Users = UsersConfig{Source: "file:" + path, Delay: time.Millisecond}
 		if change != nil {
 			change(c)

@@ -14,6 +14,7 @@ import (
 
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
+	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/wire/milter"
 )
 
@@ -30,7 +31,7 @@ func TestOtherClientsAreServed(t *testing.T) {
 	users := accounts(t)
 	r := startSecured(t, func(c *Config) {
 		c.Users.Source, c.XClientNets = "file:"+users, loopback
-		c.LMTPListen = []string{filepath.Join(t.TempDir(), "lmtp"), "127.0.0.1:0"}
+		c.Listen[session.RoleLMTP] = []string{filepath.Join(t.TempDir(), "lmtp"), "127.0.0.1:0"}
 	})
 	port := func(i int) string { return strconv.Itoa(r.addrs[i].(*net.TCPAddr).Port) }
 	swaks := func(more ...string) []string {

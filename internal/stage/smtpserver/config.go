@@ -3,148 +3,235 @@ package smtpserver
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/metrics"
+	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/smtpserver/auth"
 	"zmailer/internal/stage/smtpserver/content/checks"
+	"zmailer/internal/stage/smtpserver/listen"
 	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
+	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/table"
 	"zmailer/internal/wire/milter"
 )
 
-// DefaultMaxConnections is the default of SMTPCONNECTIONS.
-const DefaultMaxConnections = 500
+const (
+	// DefaultMaxConnections is the default of SMTPCONNECTIONS.
+	DefaultMaxConnections = 500
+	// DefaultMinRate is the default of MINRATE, bytes of a message per second.
+	DefaultMinRate = 100
+)
 
-// DefaultMinRate is the default of MINRATE, bytes of a message per second.
-const DefaultMinRate = 100
+// Config says where to listen, which clients to serve and where messages go.
+type Config struct {
+	PostOffice string     // directory
+	Strict     bool       // sync=strict: directories are synced before the answer too
+	FS         durable.FS // nil: the real file system below PostOffice
+	// RouterDir is the router directory that mail is put into (SMTPPRIORITY); "": router/.
+	RouterDir string
+	Hostname  string // for the greeting
+
+	Ports
+	Clients
+	Times
+	Access  policy.Config // its Hostname and Log are those here
+	Filters Filters
+	Users   UsersConfig
+	Limits  LimitsConfig
+
+	Log     *slog.Logger
+	Service *sdnotify.Service // gets our state; may be nil
+	Metrics *metrics.Set      // counts; may be nil
+	// Confine is called when the addresses are open and before anything else is: it drops
+	// privileges. May be nil.
+	Confine func() error
+	// Ready is called once with the addresses listened on, when connections are
+	// accepted. May be nil.
+	Ready func([]net.Addr)
+}
+
+// Ports says where to listen.
+type Ports struct {
+	// Listen has addresses, host:port; for LMTP also the paths of Unix sockets.
+	Listen map[session.Role][]string
+	// ListenUnset: the address of RoleMX is the default, which sockets of systemd replace.
+	ListenUnset bool
+	// Activated are sockets that are open already, in place of a role's addresses.
+	Activated map[session.Role][]net.Listener
+	// TLS for STARTTLS and RoleSubmissions. Its files are read again when they change.
+	TLS listen.CertificateFiles
+}
+
+// Clients says how clients are told apart.
+type Clients struct {
+	ProxyNets     []netip.Prefix // whose connections begin with a PROXY header
+	XClientNets   []netip.Prefix // whose clients may name another client
+	ReverseLookup bool           // clients' names are looked up
+	Resolver      string         // host:port of the name server; "": those of /etc/resolv.conf
+}
+
+// Times are the time limits of a connection.
+type Times struct {
+	ReadTimeout  time.Duration // for a command, and for content at MinRate; 0: 5 minutes (RFC 5321 §4.5.3.2.7)
+	MinRate      int           // bytes of content a second, on average; 0: a byte within each ReadTimeout is enough
+	WriteTimeout time.Duration // for one write; 0: 5 minutes
+	TLSTimeout   time.Duration // for a handshake; 0: 1 minute
+	StopTimeout  time.Duration // for running transactions after the stop; 0: 30 s
+}
+
+// Filters says which checks and filters read messages before they are accepted (docs/filters.md).
+type Filters struct {
+	Checks  checks.Config // its Host is HOSTNAME
+	Milters []milter.Config
+	// TroubleAccepts: messages are accepted while a filter does not answer; else they are
+	// deferred.
+	TroubleAccepts bool
+}
+
+// UsersConfig says where our users are.
+type UsersConfig struct {
+	Source    string        // AUTH; "": there are none
+	Dir       string        // where paths in it begin
+	Plaintext bool          // AUTH is also offered without TLS
+	Delay     time.Duration // before the answer to a wrong password; 0: 1 s
+}
+
+// LimitsConfig says where the limits for clients are.
+type LimitsConfig struct {
+	limits.Config
+	MaxConnections int   // at once; more are answered 421; 0: no limit
+	MaxSize        int64 // bytes of one message, line ends counted as CRLF; 0: no limit
+	MaxRecipients  int   // of one message; 0: no limit
+	// MaxRecipientsUnauth is the same for unauthenticated clients that are neither in
+	// RELAYNETS nor exempt from limits; 0: MaxRecipients.
+	MaxRecipientsUnauth int
+	Errors              int  // refusals on one connection before it is closed; 0: no limit
+	AcceptBareLF        bool // SMTPBARELF=accept
+}
+
+// portSettings are the settings that name the addresses of the roles.
+var portSettings = map[session.Role]string{
+	session.RoleMX: "SMTPLISTEN", session.RoleSubmission: "SUBMISSIONLISTEN",
+	session.RoleSubmissions: "SUBMISSIONSLISTEN", session.RoleLMTP: "LMTPLISTEN",
+}
+
+// ports are the configured addresses, in place of which systemd may have passed sockets.
+func (c *Ports) ports() (ports []listen.Port) {
+	for _, role := range session.Roles() {
+		p := listen.Port{Role: role, Setting: portSettings[role], Addrs: c.Listen[role], Open: c.Activated[role]}
+		if len(p.Open) > 0 || role == session.RoleMX && c.ListenUnset && len(c.Activated) > 0 {
+			p.Addrs = nil
+		}
+		if len(p.Addrs)+len(p.Open) > 0 {
+			ports = append(ports, p)
+		}
+	}
+	return ports
+}
+
+// settings reads zmailer.conf and keeps the first error, a *config.Error.
+type settings struct {
+	*config.Config
+	err error
+}
+
+func get[T any](s *settings, read func(name string, def T) (T, error), name string, def T) T {
+	v, err := read(name, def)
+	if s.err == nil {
+		s.err = err
+	}
+	return v
+}
+
+// use notes that a setting cannot be used.
+func (s *settings) use(name string, err error) {
+	if s.err == nil && err != nil {
+		s.err = s.Invalid(name, "cannot be used", err)
+	}
+}
 
 // ConfigFrom takes the settings that concern this stage from zmailer.conf. Its
 // errors are *config.Error.
 func ConfigFrom(c *config.Config) (Config, error) {
+	s := &settings{Config: c}
 	out := Config{
-		PostOffice:        c.PostOffice(),
-		Strict:            c.String("SYNC", "normal") == "strict",
-		Listen:            c.List("SMTPLISTEN"),
-		SubmissionListen:  c.List("SUBMISSIONLISTEN"),
-		SubmissionsListen: c.List("SUBMISSIONSLISTEN"),
-		LMTPListen:        c.List("LMTPLISTEN"),
-		MaxConnections:    DefaultMaxConnections,
-	}
-	switch {
-	case len(out.Listen) == 0:
-		out.Listen, out.ListenUnset = []string{"127.0.0.1:2525"}, true
-	case len(out.Listen) == 1 && out.Listen[0] == "off":
-		out.Listen = nil
-	}
-	for name, addrs := range map[string][]string{
-		"SMTPLISTEN": out.Listen, "SUBMISSIONLISTEN": out.SubmissionListen, "SUBMISSIONSLISTEN": out.SubmissionsListen,
-	} {
-		if err := CheckListen(addrs); err != nil {
-			return Config{}, c.Invalid(name, "cannot be used", err)
-		}
-	}
-	for _, addr := range out.LMTPListen {
-		if filepath.IsAbs(addr) {
-			continue
-		}
-		if err := CheckListen([]string{addr}); err != nil {
-			return Config{}, c.Invalid("LMTPLISTEN", "cannot be used", errors.New(addr+" is neither the path of a socket, like /run/zmailer/lmtp, nor host:port"))
-		}
+		PostOffice: c.PostOffice(), Strict: c.String("SYNC", "normal") == "strict",
+		RouterDir: s.routerDir(),
+		Ports:     s.ports(), Users: s.users(), Limits: s.limits(), Access: s.access(), Filters: s.filters(),
+		Clients: Clients{
+			ProxyNets: s.nets("PROXYNETS", nil), XClientNets: s.nets("XCLIENTNETS", nil),
+			ReverseLookup: get(s, c.Bool, "REVERSELOOKUP", false), Resolver: c.String("RESOLVER", ""),
+		},
+		Times: Times{MinRate: get(s, c.Int, "MINRATE", DefaultMinRate)},
 	}
 	var err error
-	if out.Hostname, err = c.Hostname(); err != nil {
-		return Config{}, err
-	}
-	if err := readTransport(&out, c); err != nil {
-		return Config{}, err
-	}
-	if out.MaxSize, err = c.Size("MAXSIZE", 200<<20); err != nil {
-		return Config{}, err
-	}
-	if out.MaxRecipients, err = c.Int("MAXRCPT", 10000); err != nil {
-		return Config{}, err
-	}
-	if out.MaxRecipientsUnauth, err = c.Int("MAXRCPTUNAUTH", 1000); err != nil {
-		return Config{}, err
-	}
-	if out.Users, err = usersFrom(c); err != nil {
-		return Config{}, err
-	}
-	if out.Limits, err = limitsFrom(c); err != nil {
-		return Config{}, err
-	}
-	if out.MaxConnections, err = c.Int("SMTPCONNECTIONS", DefaultMaxConnections); err != nil {
-		return Config{}, err
-	}
-	dirs, err := postoffice.ParseRouterDirs(c.List("ROUTERDIRS"))
-	if err != nil {
-		return Config{}, c.Invalid("ROUTERDIRS", "cannot be used", err)
-	}
-	priority, err := c.Int("SMTPPRIORITY", 0)
-	if err != nil {
-		return Config{}, err
-	}
-	out.RouterDir = postoffice.PriorityDir(dirs, priority)
-	if out.Access, err = accessFrom(c); err != nil {
-		return Config{}, err
-	}
-	if out.Filters, err = filtersFrom(c); err != nil {
-		return Config{}, err
+	if out.Hostname, err = c.Hostname(); s.err == nil {
+		s.err = err
 	}
 	place, err := c.Metrics("smtpserver")
+	if s.err == nil {
+		s.err = err
+	}
 	out.Metrics = metrics.New("smtpserver", place)
-	return out, err
+	return out, s.err
 }
 
-// readTransport reads the settings for TLS and proxies, and the like.
-func readTransport(out *Config, c *config.Config) error {
-	for _, name := range c.List("TLSCERT") {
-		out.TLS.Certs = append(out.TLS.Certs, beside(c, name))
-	}
-	for _, name := range c.List("TLSKEY") {
-		out.TLS.Keys = append(out.TLS.Keys, beside(c, name))
-	}
-	if err := out.TLS.Check(); err != nil {
-		return c.Invalid("TLSKEY", "cannot be used", err)
-	}
-	if len(out.SubmissionsListen) > 0 && len(out.TLS.Certs) == 0 {
-		return c.Invalid("SUBMISSIONSLISTEN", "needs TLSCERT", nil)
-	}
-	var err error
-	if out.TLS.Ask, err = c.Bool("TLSASKCERT", false); err != nil {
-		return err
-	}
-	if out.ProxyNets, err = netsFrom(c, "PROXYNETS", nil); err != nil {
-		return err
-	}
-	if out.XClientNets, err = netsFrom(c, "XCLIENTNETS", nil); err != nil {
-		return err
-	}
-	if out.ReverseLookup, err = c.Bool("REVERSELOOKUP", false); err != nil {
-		return err
-	}
-	if out.MinRate, err = c.Int("MINRATE", DefaultMinRate); err != nil {
-		return err
-	}
-	out.Resolver = c.String("RESOLVER", "")
-	return nil
+func (s *settings) routerDir() string {
+	dirs, err := postoffice.ParseRouterDirs(s.List("ROUTERDIRS"))
+	s.use("ROUTERDIRS", err)
+	return postoffice.PriorityDir(dirs, get(s, s.Int, "SMTPPRIORITY", 0))
 }
 
-// beside makes a path of the name of a file beside zmailer.conf.
-func beside(c *config.Config, name string) string {
-	if path := c.Path(name); path != "" && !filepath.IsAbs(name) {
-		return path
+func (s *settings) ports() Ports {
+	p := Ports{Listen: map[session.Role][]string{}}
+	for role, name := range portSettings {
+		if addrs := s.List(name); len(addrs) > 0 {
+			p.Listen[role] = addrs
+		}
 	}
-	return name
+	switch mx := p.Listen[session.RoleMX]; {
+	case len(mx) == 0:
+		p.Listen[session.RoleMX], p.ListenUnset = []string{"127.0.0.1:2525"}, true
+	case len(mx) == 1 && mx[0] == "off":
+		delete(p.Listen, session.RoleMX)
+	}
+	for role, addrs := range p.Listen {
+		for _, addr := range addrs {
+			switch err := CheckListen([]string{addr}); {
+			case role != session.RoleLMTP:
+				s.use(portSettings[role], err)
+			case err != nil && !filepath.IsAbs(addr):
+				s.use(portSettings[role], errors.New(addr+" is neither the path of a socket, like /run/zmailer/lmtp, nor host:port"))
+			}
+		}
+	}
+	p.TLS = listen.CertificateFiles{Certs: s.beside("TLSCERT"), Keys: s.beside("TLSKEY"), Ask: get(s, s.Bool, "TLSASKCERT", false)}
+	s.use("TLSKEY", p.TLS.Check())
+	if len(p.Listen[session.RoleSubmissions]) > 0 && len(p.TLS.Certs) == 0 && s.err == nil {
+		s.err = s.Invalid(portSettings[session.RoleSubmissions], "needs TLSCERT", nil)
+	}
+	return p
+}
+
+// beside reads a list of files; their paths begin beside zmailer.conf.
+func (s *settings) beside(name string) (files []string) {
+	for _, file := range s.List(name) {
+		if path := s.Path(file); path != "" && !filepath.IsAbs(file) {
+			file = path
+		}
+		files = append(files, file)
+	}
+	return files
 }
 
 // CheckListen reports the first address that is not host:port.
@@ -157,188 +244,120 @@ func CheckListen(addrs []string) error {
 	return nil
 }
 
-// netsFrom reads a setting of networks; without it, def.
-func netsFrom(c *config.Config, name string, def []string) ([]netip.Prefix, error) {
-	list := c.List(name)
-	if len(list) == 0 {
-		list = def
-	}
-	nets, err := parseNets(list)
-	if err != nil {
-		return nil, c.Invalid(name, "cannot be used", err)
-	}
-	return nets, nil
-}
-
 // loopbackNets are the networks of this machine.
 var loopbackNets = []string{"127.0.0.0/8", "::1/128"}
 
-// parseNets reads networks, "192.0.2.0/24", and single addresses.
-func parseNets(list []string) ([]netip.Prefix, error) {
-	var nets []netip.Prefix
-	for _, s := range list {
-		if strings.Contains(s, "/") {
-			n, err := netip.ParsePrefix(s)
-			if err != nil {
-				return nil, errors.New(s + " is not a network, like 192.0.2.0/24 or 2001:db8::/32")
-			}
-			nets = append(nets, n.Masked())
+// nets reads a setting of networks and single addresses; without it, def.
+func (s *settings) nets(name string, def []string) (nets []netip.Prefix) {
+	list := s.List(name)
+	if len(list) == 0 {
+		list = def
+	}
+	for _, text := range list {
+		if a, err := netip.ParseAddr(text); err == nil {
+			nets = append(nets, netip.PrefixFrom(a, a.BitLen()))
 			continue
 		}
-		a, err := netip.ParseAddr(s)
+		n, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, errors.New(s + " is neither a network nor an address")
+			err = errors.New(text + " is neither an address nor a network, like 192.0.2.0/24 or 2001:db8::/32")
 		}
-		nets = append(nets, netip.PrefixFrom(a, a.BitLen()))
+		s.use(name, err)
+		nets = append(nets, n.Masked())
 	}
-	return nets, nil
+	return nets
 }
 
-// accessFrom takes these settings from zmailer.conf.
-func accessFrom(c *config.Config) (a policy.Config, err error) {
-	a.Dir, a.LocalNamesFile = c.Dir, c.Path("localnames")
-	if a.LocalNames, err = sourcesFrom(c, "LOCALNAMES"); err != nil {
-		return a, err
+func (s *settings) access() policy.Config {
+	return policy.Config{
+		Dir: s.Dir, LocalNamesFile: s.Path("localnames"),
+		LocalNames: s.sources("LOCALNAMES"), SenderLogin: s.sources("SENDERLOGIN"),
+		Source:    table.Options{Timeout: get(s, s.Duration, "LOOKUPTIMEOUT", table.DefaultTimeout), Keep: get(s, s.Duration, "LOOKUPKEEP", table.DefaultTimeout)},
+		RelayNets: s.nets("RELAYNETS", loopbackNets), ETRNNets: s.nets("ETRNNETS", loopbackNets),
+		RcptCheck: s.rcptCheck(),
 	}
-	if a.SenderLogin, err = sourcesFrom(c, "SENDERLOGIN"); err != nil {
-		return a, err
-	}
-	if a.Source.Timeout, err = c.Duration("LOOKUPTIMEOUT", table.DefaultTimeout); err != nil {
-		return a, err
-	}
-	if a.Source.Keep, err = c.Duration("LOOKUPKEEP", table.DefaultTimeout); err != nil {
-		return a, err
-	}
-	if a.RelayNets, err = netsFrom(c, "RELAYNETS", loopbackNets); err != nil {
-		return a, err
-	}
-	if a.ETRNNets, err = netsFrom(c, "ETRNNETS", loopbackNets); err != nil {
-		return a, err
-	}
-	a.RcptCheck, err = rcptCheckFrom(c)
-	return a, err
 }
 
-// sourcesFrom splits a setting into its sources.
-func sourcesFrom(c *config.Config, name string) ([]string, error) {
-	list, err := table.Split(c.String(name, ""))
+// sources splits a setting into its sources.
+func (s *settings) sources(name string) []string {
+	list, err := table.Split(s.String(name, ""))
 	for _, source := range list {
 		if err == nil {
-			_, err = table.Parse(source, c.Dir)
+			_, err = table.Parse(source, s.Dir)
 		}
 	}
-	if err != nil {
-		return nil, c.Invalid(name, "cannot be used", err)
-	}
-	return list, nil
+	s.use(name, err)
+	return list
 }
 
-func rcptCheckFrom(c *config.Config) (*policy.RcptCheck, error) {
-	word := c.String("RCPTCHECK", "yes")
+func (s *settings) rcptCheck() *policy.RcptCheck {
+	word := s.String("RCPTCHECK", "yes")
 	switch word {
 	case "no":
-		return nil, nil
+		return nil
 	case "yes", "all":
 	default:
-		return nil, c.Invalid("RCPTCHECK", "cannot be used", fmt.Errorf("%s is none of yes, all, no", word))
+		s.use("RCPTCHECK", fmt.Errorf("%s is none of yes, all, no", word))
 	}
-	r := &policy.RcptCheck{All: word == "all", Defer: c.String("RCPTCHECKTROUBLE", "accept") == "defer"}
-	var err error
-	if r.Time, err = c.Duration("RCPTCHECKTIME", rcptcheck.DefaultTime); err != nil {
-		return nil, err
-	}
-	if r.Keep, err = c.Duration("RCPTCHECKKEEP", rcptcheck.DefaultKeep); err != nil {
-		return nil, err
-	}
-	r.Env = []string{"POSTOFFICE=" + c.PostOffice(), "ZCONFIG=" + c.File}
-	return r, nil
+	return &policy.RcptCheck{All: word == "all", Defer: s.String("RCPTCHECKTROUBLE", "accept") == "defer", Options: rcptcheck.Options{
+		Time: get(s, s.Duration, "RCPTCHECKTIME", rcptcheck.DefaultTime),
+		Keep: get(s, s.Duration, "RCPTCHECKKEEP", rcptcheck.DefaultKeep),
+		Env:  []string{"POSTOFFICE=" + s.PostOffice(), "ZCONFIG=" + s.File},
+	}}
 }
 
-// usersFrom takes the settings that say who our users are.
-func usersFrom(c *config.Config) (u UsersConfig, err error) {
-	u.Source, u.Dir = c.String("AUTH", ""), c.Dir
+func (s *settings) users() UsersConfig {
+	u := UsersConfig{Source: s.String("AUTH", ""), Dir: s.Dir, Plaintext: get(s, s.Bool, "AUTHPLAINTEXT", false)}
 	if u.Source != "" {
-		if err := auth.Check(u.Source); err != nil {
-			return u, c.Invalid("AUTH", "cannot be used", err)
-		}
+		s.use("AUTH", auth.Check(u.Source))
 	}
-	u.Plaintext, err = c.Bool("AUTHPLAINTEXT", false)
-	return u, err
+	return u
 }
 
-// limitsFrom takes the settings that say what is too much.
-func limitsFrom(c *config.Config) (l LimitsConfig, err error) {
-	if l.PerAddress, err = c.Int("SMTPPERADDRESS", 50); err != nil {
-		return l, err
+func (s *settings) limits() LimitsConfig {
+	l := LimitsConfig{
+		MaxConnections:      get(s, s.Int, "SMTPCONNECTIONS", DefaultMaxConnections),
+		MaxSize:             get(s, s.Size, "MAXSIZE", 200<<20),
+		MaxRecipients:       get(s, s.Int, "MAXRCPT", 10000),
+		MaxRecipientsUnauth: get(s, s.Int, "MAXRCPTUNAUTH", 1000),
+		Errors:              get(s, s.Int, "SMTPERRORS", 20),
+		AcceptBareLF:        s.String("SMTPBARELF", "reject") == "accept",
+		Config: limits.Config{
+			PerAddress: get(s, s.Int, "SMTPPERADDRESS", 50),
+			MinFree:    get(s, s.Size, "MINFREE", 1<<20),
+			MinFiles:   int64(get(s, s.Int, "MINFILES", 100)),
+			MaxLoad:    float64(get(s, s.Int, "MAXLOAD", 0)),
+			Failures:   limits.Rate{Count: 20, Per: 10 * time.Minute},
+		},
 	}
-	if l.Errors, err = c.Int("SMTPERRORS", 20); err != nil {
-		return l, err
-	}
-	if l.MinFree, err = c.Size("MINFREE", 1<<20); err != nil {
-		return l, err
-	}
-	files, err := c.Int("MINFILES", 100)
-	if err != nil {
-		return l, err
-	}
-	load, err := c.Int("MAXLOAD", 0)
-	if err != nil {
-		return l, err
-	}
-	l.MinFiles, l.MaxLoad = int64(files), float64(load)
-	for _, r := range []struct {
-		to   *limits.Rate
-		text string
-		name string
-		def  limits.Rate
-	}{
-		{&l.Failures, c.String("AUTHFAILURES", ""), "AUTHFAILURES", limits.Rate{Count: 20, Per: 10 * time.Minute}},
-		{&l.Connections, c.String("SMTPCONNECTRATE", ""), "SMTPCONNECTRATE", limits.Rate{}},
-		{&l.Messages, c.String("SMTPMESSAGERATE", ""), "SMTPMESSAGERATE", limits.Rate{}},
-		{&l.Recipients, c.String("SMTPRCPTRATE", ""), "SMTPRCPTRATE", limits.Rate{}},
+	for name, rate := range map[string]*limits.Rate{
+		"AUTHFAILURES": &l.Failures, "SMTPCONNECTRATE": &l.Connections, "SMTPMESSAGERATE": &l.Messages, "SMTPRCPTRATE": &l.Recipients,
 	} {
-		if *r.to = r.def; r.text == "" {
-			continue
-		}
-		if *r.to, err = limits.ParseRate(r.text); err != nil {
-			return l, c.Invalid(r.name, "cannot be used", err)
-		}
-	}
-	if c.String("LIMITSEXEMPT", "") != "none" {
-		if l.Exempt, err = netsFrom(c, "LIMITSEXEMPT", loopbackNets); err != nil {
-			return l, err
+		if text := s.String(name, ""); text != "" {
+			var err error
+			*rate, err = limits.ParseRate(text)
+			s.use(name, err)
 		}
 	}
-	l.AcceptBareLF = c.String("SMTPBARELF", "reject") == "accept"
-	return l, nil
+	if s.String("LIMITSEXEMPT", "") != "none" {
+		l.Exempt = s.nets("LIMITSEXEMPT", loopbackNets)
+	}
+	return l
 }
 
-// filtersFrom takes these settings from zmailer.conf.
-func filtersFrom(c *config.Config) (f Filters, err error) {
+func (s *settings) filters() Filters {
+	f := Filters{TroubleAccepts: s.String("MILTERTROUBLE", "defer") == "accept"}
 	k := &f.Checks
-	if k.SPF, k.DKIM, k.DMARC, err = checks.ParseNames(c.List("CHECKS")); err != nil {
-		return f, c.Invalid("CHECKS", "cannot be used", err)
-	}
-	k.Server = c.String("RESOLVER", "")
-	if k.Timeout, err = c.Duration("CHECKTIME", 20*time.Second); err != nil {
-		return f, err
-	}
-	step, err := c.Duration("MILTERTIME", 30*time.Second)
-	if err != nil {
-		return f, err
-	}
-	content, err := c.Duration("MILTERCONTENTTIME", 5*time.Minute)
-	if err != nil {
-		return f, err
-	}
-	for _, text := range c.List("MILTERS") {
+	var err error
+	k.SPF, k.DKIM, k.DMARC, err = checks.ParseNames(s.List("CHECKS"))
+	s.use("CHECKS", err)
+	k.Server, k.Timeout = s.String("RESOLVER", ""), get(s, s.Duration, "CHECKTIME", 20*time.Second)
+	step, whole := get(s, s.Duration, "MILTERTIME", 30*time.Second), get(s, s.Duration, "MILTERCONTENTTIME", 5*time.Minute)
+	for _, text := range s.List("MILTERS") {
 		m, err := milter.Parse(text)
-		if err != nil {
-			return f, c.Invalid("MILTERS", "cannot be used", err)
-		}
-		m.Timeout, m.ContentTimeout = step, content
+		s.use("MILTERS", err)
+		m.Timeout, m.ContentTimeout = step, whole
 		f.Milters = append(f.Milters, m)
 	}
-	f.TroubleAccepts = c.String("MILTERTROUBLE", "defer") == "accept"
-	return f, nil
+	return f
 }

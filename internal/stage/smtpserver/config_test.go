@@ -49,14 +49,14 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 	net24 := netip.MustParsePrefix("192.0.2.0/24")
 	want := Config{
 		PostOffice: "/p", Strict: true, Hostname: "mx.example.org", RouterDir: "router3",
-		Listen:  []string{"127.0.0.1:25", "[::1]:25"},
-		MaxSize: 10 << 10, MaxRecipients: 5, MaxRecipientsUnauth: 1000, MaxConnections: 7, MinRate: DefaultMinRate,
-		Resolver: "127.0.0.1:53",
-		Users:    UsersConfig{Source: "file:users", Dir: c.Dir, Plaintext: true},
+		Ports:   Ports{Listen: on(session.RoleMX, "127.0.0.1:25", "[::1]:25")},
+		Times:   Times{MinRate: DefaultMinRate},
+		Clients: Clients{Resolver: "127.0.0.1:53"},
+		Users:   UsersConfig{Source: "file:users", Dir: c.Dir, Plaintext: true},
 		Limits: LimitsConfig{Config: limits.Config{
 			PerAddress: 3, Connections: limits.Rate{Count: 60, Per: time.Minute}, Messages: limits.Rate{Count: 5, Per: time.Hour},
 			Recipients: limits.Rate{Count: 50, Per: time.Hour}, MinFree: 5 << 20, MinFiles: 9, MaxLoad: 8,
-		}, Errors: 4, AcceptBareLF: true},
+		}, MaxSize: 10 << 10, MaxRecipients: 5, MaxRecipientsUnauth: 1000, MaxConnections: 7, Errors: 4, AcceptBareLF: true},
 		Filters: Filters{
 			Checks: checks.Config{SPF: true, DKIM: true, DMARC: true, Server: "127.0.0.1:53", Timeout: 3 * time.Second},
 			Milters: []milter.Config{
@@ -80,7 +80,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 
 func TestOnlyLoopbackIsListenedToByDefault(t *testing.T) {
 	_, got, err := load(t)
-	if err != nil || !cmp.Equal([]string{"127.0.0.1:2525"}, got.Listen) {
+	if err != nil || !cmp.Equal([]string{"127.0.0.1:2525"}, got.Listen[session.RoleMX]) {
 		t.Errorf("%q, %v", got.Listen, err)
 	}
 	for addr, want := range map[string]bool{
@@ -109,7 +109,7 @@ func TestUnusableConfigurationIsNamed(t *testing.T) {
 	busy := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
 	r := start(t, nil)
-	here := []string{"127.0.0.1:0"}
+	here := Ports{Listen: on(session.RoleMX, anyPort)}
 	dir := files(t, map[string]string{"bad": "example.org\nno..domain\n"})
 	bad := filepath.Join(dir, "bad")
 	for name, tt := range map[string]struct {
@@ -117,9 +117,9 @@ func TestUnusableConfigurationIsNamed(t *testing.T) {
 		code int
 		file string // of the *config.Error
 	}{
-		"no postoffice":                    {Config{PostOffice: "/nonexistent", Listen: here}, config.ExitConfig, "/nonexistent"},
-		"no directory":                     {Config{PostOffice: dir, Listen: here}, config.ExitConfig, dir},
-		"busy address":                     {Config{PostOffice: r.dir, Listen: []string{busy.Addr().String()}}, 1, ""},
+		"no postoffice":                    {Config{PostOffice: "/nonexistent", Ports: here}, config.ExitConfig, "/nonexistent"},
+		"no directory":                     {Config{PostOffice: dir, Ports: here}, config.ExitConfig, dir},
+		"busy address":                     {Config{PostOffice: r.dir, Ports: Ports{Listen: on(session.RoleMX, busy.Addr().String())}}, 1, ""},
 		"no address":                       {Config{PostOffice: r.dir}, 1, ""},
 		"localnames is a directory":        {Config{PostOffice: r.dir, Access: policy.Config{LocalNamesFile: dir}}, config.ExitConfig, dir},
 		"localnames has a bad line":        {Config{PostOffice: r.dir, Access: policy.Config{LocalNamesFile: bad}}, config.ExitConfig, bad},

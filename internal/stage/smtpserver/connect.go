@@ -26,7 +26,7 @@ type connection struct {
 // newProtocol makes the session server of a role.
 func (s *server) newProtocol(role session.Role) *session.Server {
 	c := session.Config{
-		Role: role, Hostname: s.Hostname, MaxSize: s.MaxSize, MaxRecipients: s.MaxRecipients,
+		Role: role, Hostname: s.Hostname, MaxSize: s.Limits.MaxSize, MaxRecipients: s.Limits.MaxRecipients,
 		ReadTimeout: s.ReadTimeout, WriteTimeout: s.WriteTimeout, MinRate: s.MinRate,
 		TLSTimeout: s.TLSTimeout, XClientNets: s.XClientNets, Log: s.Log, Open: s.newHandler,
 		Answered: func(code int) { s.meters.recipient(role, code) },
@@ -44,12 +44,13 @@ func (s *server) newConnection(c net.Conn, p *session.Server) *connection {
 	n.Conn = p.NewConn(c, func() { s.closed(n) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping || s.MaxConnections > 0 && len(s.connections) >= s.MaxConnections {
+	most := s.Limits.MaxConnections
+	if s.stopping || most > 0 && len(s.connections) >= most {
 		return nil
 	}
 	if n.public = s.isPublic(n.Client()); n.public {
 		// A fifth of the connections is for our users and LIMITSEXEMPT.
-		if s.MaxConnections > 0 && s.public >= s.MaxConnections-s.MaxConnections/5 {
+		if most > 0 && s.public >= most-most/5 {
 			return nil
 		}
 		s.public++

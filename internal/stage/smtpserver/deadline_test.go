@@ -17,7 +17,7 @@ import (
 func underClock(t *testing.T, minRate int, test func(*testing.T, *peer)) {
 	office := newOffice(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := assert.Get(newServer(Config{PostOffice: office.dir, FS: office.disk, Hostname: "mx.example.org", ReadTimeout: 5 * time.Minute, MinRate: minRate}))(t)
+		s := assert.Get(newServer(Config{PostOffice: office.dir, FS: office.disk, Hostname: "mx.example.org", Times: Times{ReadTimeout: 5 * time.Minute, MinRate: minRate}}))(t)
 		port := s.newProtocol(session.RoleMX)
 		done := make(chan struct{})
 		go func() { port.Run(); close(done) }()

@@ -21,7 +21,7 @@ const etrnPatience = 10 * time.Second
 // ETRN implements session.Handler (RFC 1985): the queue of a host is started, with @ also
 // those of the hosts below it, with # that of a name that is not a host's.
 func (h *handler) ETRN(arg string) *session.Reply {
-	if h.envelope != nil {
+	if h.tx.envelope != nil {
 		return session.NewReply(503, "5.5.1", "Error: MAIL transaction in progress")
 	}
 	node, err := parseNode(arg)

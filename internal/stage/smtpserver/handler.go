@@ -1,15 +1,16 @@
 package smtpserver
 
 import (
+	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/postoffice"
 	"zmailer/internal/run/machine"
-	"zmailer/internal/stage/smtpserver/content"
-	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/stage/smtpserver/session"
 )
@@ -17,18 +18,16 @@ import (
 // handler decides about the commands of one client. It implements session.Handler.
 type handler struct {
 	*server
-	client       session.Client // User is set by AUTH, too
-	authFailures int            // wrong passwords on this connection
-
-	envelope   *envelope.Envelope // nil: no transaction is open
-	lineSize   int                // bytes of the lines of its recipients
-	requireTLS bool               // it has REQUIRETLS
-	policy     policy.Transaction
-	filters    content.Session
+	client session.Client // User is set by AUTH, too
+	login  login
+	tx     transaction
 }
 
 func (s *server) newHandler(c session.Client) session.Handler {
-	return &handler{server: s, client: c, filters: s.filters.Session(s.ctx)}
+	h := &handler{server: s, client: c}
+	h.login = login{server: s, client: &h.client}
+	h.tx = transaction{server: s, client: &h.client, filters: s.filters.Session(s.ctx)}
+	return h
 }
 
 // Hello implements session.Handler.
@@ -44,7 +43,7 @@ func (h *handler) Extensions() (list []string) {
 			list = append(list, "ETRN")
 		}
 	}
-	if mechanisms := h.mechanisms(); len(mechanisms) > 0 {
+	if mechanisms := h.login.mechanisms(); len(mechanisms) > 0 {
 		list = append(list, "AUTH "+strings.Join(mechanisms, " "))
 	}
 	return list
@@ -58,13 +57,13 @@ func (h *handler) Mail(m *session.Mail) *session.Reply {
 	f := h.rules.Facts(h.client, m.From)
 	v := h.rules.CheckSender(h.ctx, &f, h.client)
 	if v.Action == access.None {
-		v = h.filters.Mail(h.client, m.From, m.Params)
+		v = h.tx.filters.Mail(h.client, m.From, m.Params)
 	}
-	h.policy = h.rules.Begin(f, h.client)
+	h.tx.policy = h.rules.Begin(f, h.client)
 	if v.Action != access.None {
 		return h.refuse(v, address.Mailbox{})
 	}
-	h.envelope = &envelope.Envelope{
+	h.tx.envelope = &envelope.Envelope{
 		External:  true,
 		RcvdFrom:  h.receivedFrom(),
 		BodyType:  m.Body,
@@ -74,9 +73,9 @@ func (h *handler) Mail(m *session.Mail) *session.Reply {
 		EnvID:     m.EnvID,
 		NotaryRet: m.Ret,
 	}
-	h.requireTLS, h.lineSize = m.RequireTLS, 0
+	h.tx.requireTLS, h.tx.lineSize = m.RequireTLS, 0
 	if m.RequireTLS && m.Ret == "" {
-		h.envelope.NotaryRet = "HDRS" // RFC 8689 section 5: a report may go without TLS
+		h.tx.envelope.NotaryRet = "HDRS" // RFC 8689 section 5: a report may go without TLS
 	}
 	return nil
 }
@@ -90,9 +89,9 @@ func (h *handler) Rcpt(r *session.Rcpt) *session.Reply {
 	if refused := h.checkRcpt(); refused != nil {
 		return refused
 	}
-	d, v := h.policy.Recipient(h.ctx, r.To)
+	d, v := h.tx.policy.Recipient(h.ctx, r.To)
 	if v.Action == access.None {
-		v = h.filters.Rcpt(r.To, r.Params)
+		v = h.tx.filters.Rcpt(r.To, r.Params)
 	}
 	if v.Action != access.None {
 		return h.refuse(v, r.To)
@@ -104,30 +103,49 @@ func (h *handler) Rcpt(r *session.Rcpt) *session.Reply {
 	if r.ORCPT != "" {
 		dsn = append(dsn, "ORCPT="+r.ORCPT)
 	}
-	if h.requireTLS {
+	if h.tx.requireTLS {
 		dsn = append(dsn, requireTLS)
 	}
 	to := envelope.Recipient{Address: r.To.String(), DSN: strings.Join(dsn, " ")}
 	// A router could not read a larger envelope.
-	if h.lineSize+to.Size() > envelope.MaxRecipients {
+	if h.tx.lineSize+to.Size() > envelope.MaxRecipients {
 		return session.NewReply(452, "4.5.3", "Error: too many recipients")
 	}
-	h.policy.Take(d)
-	h.lineSize += to.Size()
-	h.envelope.Recipients = append(h.envelope.Recipients, to)
+	h.tx.policy.Take(d)
+	h.tx.lineSize += to.Size()
+	h.tx.envelope.Recipients = append(h.tx.envelope.Recipients, to)
 	return nil
+}
+
+// Content implements session.Handler.
+func (h *handler) Content(c *session.Content) *session.Reply {
+	began := h.meters.now()
+	r, a, err := h.receive(c)
+	h.meters.message(&h.tx, began, r, err)
+	if err == nil {
+		return &session.Reply{Code: 250, Status: status.OK, Text: "Ok: queued as " + a.ID.String()}
+	}
+	return r
+}
+
+// receive stores a message, or makes the reply that refuses it.
+func (h *handler) receive(c *session.Content) (*session.Reply, postoffice.Accepted, error) {
+	c.RefuseBareLF = h.refusesBareLF()
+	a, err := h.tx.store(c)
+	if err == nil || errors.Is(err, session.ErrLost) || errors.Is(err, session.ErrAbandoned) {
+		return nil, a, err
+	}
+	return h.tx.refusal(err), a, err
 }
 
 // Reset implements session.Handler.
 func (h *handler) Reset() {
-	h.envelope = nil
-	h.policy = policy.Transaction{}
-	h.filters.Reset()
+	h.tx.reset()
 }
 
 // Close implements session.Handler.
 func (h *handler) Close() {
-	h.filters.Close()
+	h.tx.filters.Close()
 	machine.Worked()
 }
 
@@ -135,7 +153,7 @@ func (h *handler) Close() {
 // reply.
 func (h *handler) refuse(v access.Verdict, to address.Mailbox) *session.Reply {
 	r := reply(v)
-	args := []any{"from", h.policy.From.String(), "rcpt", to.String(), "client", h.client.String(),
+	args := []any{"from", h.tx.policy.From.String(), "rcpt", to.String(), "client", h.client.String(),
 		"status", r.Status.String(), "reply", r.Text, "by", v.By}
 	h.Log.Info("refused", args...)
 	return r

@@ -8,13 +8,6 @@ import (
 	"zmailer/internal/stage/smtpserver/session"
 )
 
-// LimitsConfig says where the limits for clients are.
-type LimitsConfig struct {
-	limits.Config
-	Errors       int  // refusals on one connection before it is closed; 0: no limit
-	AcceptBareLF bool // SMTPBARELF=accept
-}
-
 // admit reports whether a connection is within the limits, and counts it until it is
 // closed. A client above them gets 421.
 func (s *server) admit(c *connection) bool {
@@ -55,7 +48,7 @@ func tooMany(err error) string {
 
 // checkMail checks the limits for a message of the size that the client has declared.
 func (h *handler) checkMail(size int64) *session.Reply {
-	if h.isSubmission() && h.client.User == "" {
+	if isSubmission(h.client.Role) && h.client.User == "" {
 		return session.NewReply(530, "5.7.0", "Authentication required") // RFC 6409 section 4.3
 	}
 	addr := h.client.Addr.Addr()
@@ -65,7 +58,7 @@ func (h *handler) checkMail(size int64) *session.Reply {
 	}
 	if h.PostOffice != "" {
 		if err := h.limits.Space(h.PostOffice, size); err != nil {
-			h.storageTrouble(err)
+			h.tx.storageTrouble(err)
 			if errors.Is(err, limits.ErrSpace) {
 				return session.NewReply(452, "4.3.1", "Insufficient system storage")
 			}
@@ -80,7 +73,7 @@ func (h *handler) checkMail(size int64) *session.Reply {
 
 // checkRcpt checks the limits for one more recipient.
 func (h *handler) checkRcpt() *session.Reply {
-	if most := h.maxRecipients(); most > 0 && h.policy.Taken >= most {
+	if most := h.maxRecipients(); most > 0 && h.tx.policy.Taken >= most {
 		return session.NewReply(452, "4.5.3", "Error: too many recipients, at most "+strconv.Itoa(most))
 	}
 	if err := h.limits.Recipient(h.client.Addr.Addr(), h.client.User); err != nil {
@@ -92,7 +85,7 @@ func (h *handler) checkRcpt() *session.Reply {
 // maxRecipients is the limit for one message of the client; 0: none. On ports for
 // submission only authenticated clients name any.
 func (h *handler) maxRecipients() int {
-	most, unauth := h.MaxRecipients, h.MaxRecipientsUnauth
+	most, unauth := h.Limits.MaxRecipients, h.Limits.MaxRecipientsUnauth
 	if unauth <= 0 || h.trusted() || h.client.Role != session.RoleMX || h.limits.Exempt(h.client.Addr.Addr()) {
 		return most
 	}

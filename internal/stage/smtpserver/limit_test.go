@@ -22,7 +22,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 		want   string
 	}{
 		"of one address": {func(c *Config) { c.Limits.PerAddress = 2 }, "421 4.7.0"},
-		"in all":         {func(c *Config) { c.MaxConnections = 2 }, "421 4.3.2"},
+		"in all":         {func(c *Config) { c.Limits.MaxConnections = 2 }, "421 4.3.2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, tt.change)
@@ -43,7 +43,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 // A fifth of the connections is for our users and LIMITSEXEMPT.
 func TestUnauthenticatedClientsDoNotTakeAllConnections(t *testing.T) {
 	r := start(t, func(c *Config) {
-		c.MaxConnections = 5
+		c.Limits.MaxConnections = 5
 		c.Limits.Exempt = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}
 	})
 	for range 4 {
@@ -102,7 +102,7 @@ func TestAtk6RecipientsOfAMessageAreLimited(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, func(c *Config) {
-				c.MaxRecipients, c.MaxRecipientsUnauth, c.Access.RelayNets = 120, 100, nil
+				c.Limits.MaxRecipients, c.Limits.MaxRecipientsUnauth, c.Access.RelayNets = 120, 100, nil
 				tt.change(c)
 			})
 			p := r.greeted().from("a@b.example")
@@ -122,7 +122,7 @@ func TestAtk6RecipientsOfAMessageAreLimited(t *testing.T) {
 // one with which the envelope would be too large gets 452.
 func TestAtk2AcceptedEnvelopeCanBeRead(t *testing.T) {
 	t.Parallel()
-	r := start(t, func(c *Config) { c.MaxRecipients = 0 })
+	r := start(t, func(c *Config) { c.Limits.MaxRecipients = 0 })
 	p := r.greeted().from("a@b")
 	const batch = 500
 	original := strings.Repeat("o", 470) + "@example.com" // RFC 3461 section 4.2 allows 500 octets
@@ -202,7 +202,7 @@ func TestManyErrorsEndTheConnection(t *testing.T) {
 // cut would never get the message.
 func TestRefusedRecipientsCostTheOthersNothing(t *testing.T) {
 	t.Run("above MAXRCPT", func(t *testing.T) {
-		r := start(t, func(c *Config) { c.Limits.Errors, c.MaxRecipients = 5, 2 })
+		r := start(t, func(c *Config) { c.Limits.Errors, c.Limits.MaxRecipients = 5, 2 })
 		p := r.greeted().from("a@b").to("one@d", "two@d")
 		for range 20 {
 			p.say("RCPT TO:<three@d>", "452 4.5.3")

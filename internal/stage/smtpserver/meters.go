@@ -88,35 +88,35 @@ func (m *meters) recipient(r session.Role, code int) {
 
 // message counts the reply to a message's content: r or, without an error, acceptance. No
 // reply and an error are a client that is lost.
-func (m *meters) message(h *handler, began time.Time, r *session.Reply, err error) {
+func (m *meters) message(t *transaction, began time.Time, r *session.Reply, err error) {
 	if m.messages == nil {
 		return
 	}
-	role, word := string(h.client.Role), resultAccepted
+	role, word := string(t.client.Role), resultAccepted
 	switch {
 	case r != nil:
 		word = result(r.Code)
 	case err != nil:
 		word = resultLost
-	case h.filters.Discarded() != "" || len(h.envelope.Recipients) == 0:
+	case t.filters.Discarded() != "" || len(t.envelope.Recipients) == 0:
 		word = resultDiscarded
-	case h.policy.Frozen.Action == access.Freeze:
+	case t.policy.Frozen.Action == access.Freeze:
 		word = resultFrozen
 	}
 	m.messages.With(role, word).Add(1)
 	if word != resultLost {
-		t := m.receive.With(role)
-		t.Observe(t.Since(began))
+		times := m.receive.With(role)
+		times.Observe(times.Since(began))
 	}
 }
 
 // stored counts a message that is in router/ or freezer/.
-func (m *meters) stored(h *handler, began time.Time, size int64) {
+func (m *meters) stored(role session.Role, began time.Time, size int64) {
 	if m.messages == nil {
 		return
 	}
 	m.commit.Observe(m.commit.Since(began))
-	m.bytes.With(string(h.client.Role)).Add(int(size))
+	m.bytes.With(string(role)).Add(int(size))
 }
 
 // serveMetrics serves the metrics until stop is called.

@@ -18,7 +18,9 @@ import (
 func TestAnswersAreCounted(t *testing.T) {
 	t.Parallel()
 	set := metrics.New("smtpserver", "unix")
-	r := start(t, func(c *Config) { c.Metrics, c.MaxSize, c.MaxConnections, c.MaxRecipients = set, 1000, 1, 2 })
+	r := start(t, func(c *Config) {
+		c.Metrics, c.Limits = set, LimitsConfig{MaxSize: 1000, MaxConnections: 1, MaxRecipients: 2}
+	})
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"zmailer/internal/run/assert"
+	"zmailer/internal/stage/smtpserver/session"
 )
 
 func TestOneConnectionTakesManyMessages(t *testing.T) {
@@ -189,7 +190,7 @@ func TestDeclaredSizes(t *testing.T) {
 		"another parameter with digits": {1 << 20, "ENVID=5000000000 SIZE=5", "250"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := start(t, func(c *Config) { c.MaxSize = test.limit }).greeted()
+			p := start(t, func(c *Config) { c.Limits.MaxSize = test.limit }).greeted()
 			p.say(`MAIL FROM:<"x SIZE=1"@example.net> `+test.param, test.want)
 		})
 	}
@@ -200,7 +201,7 @@ func TestDeclaredSizes(t *testing.T) {
 func TestMessageAboveTheSizeIsRefused(t *testing.T) {
 	const size = 100 << 10
 	exact := "." + strings.Repeat("0123456789abcd\r\n", size/16)[1:]
-	r := start(t, func(c *Config) { c.MaxSize = size })
+	r := start(t, func(c *Config) { c.Limits.MaxSize = size })
 	p := r.greeted()
 	for _, data := range []string{exact + "x\r\n", strings.Repeat(exact, 5)} {
 		p.begin().data().send("." + data + ".\r\n")
@@ -234,7 +235,7 @@ func FuzzSession(f *testing.F) {
 	} {
 		f.Add([]byte(s), strings.HasPrefix(s, "L"))
 	}
-	r := startSecured(f, func(c *Config) { c.XClientNets, c.LMTPListen = loopback, []string{"127.0.0.1:0"} })
+	r := startSecured(f, func(c *Config) { c.XClientNets, c.Listen[session.RoleLMTP] = loopback, []string{"127.0.0.1:0"} })
 	f.Fuzz(func(t *testing.T, said []byte, lmtp bool) {
 		r.t = t
 		port := 0

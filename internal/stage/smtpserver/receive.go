@@ -16,45 +16,45 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/content/checks"
+	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/wire/milter"
 )
 
-// Content implements session.Handler.
-func (h *handler) Content(c *session.Content) *session.Reply {
-	began := h.meters.now()
-	r, a, err := h.receive(c)
-	h.meters.message(h, began, r, err)
-	if err == nil {
-		return &session.Reply{Code: 250, Status: status.OK, Text: "Ok: queued as " + a.ID.String()}
-	}
-	return r
+// transaction is a message from MAIL to the reply to its content. No message is open
+// while the envelope is nil.
+type transaction struct {
+	*server
+	client *session.Client // of the connection
+
+	envelope   *envelope.Envelope
+	lineSize   int  // bytes of the lines of its recipients
+	requireTLS bool // it has REQUIRETLS
+	policy     policy.Transaction
+	filters    content.Session
 }
 
-// receive stores a message, or makes the reply that refuses it.
-func (h *handler) receive(c *session.Content) (*session.Reply, postoffice.Accepted, error) {
-	c.RefuseBareLF = h.refusesBareLF()
-	a, err := h.store(c)
-	if err == nil || errors.Is(err, session.ErrLost) || errors.Is(err, session.ErrAbandoned) {
-		return nil, a, err
-	}
-	return h.refusal(err), a, err
+// reset ends the message.
+func (t *transaction) reset() {
+	t.envelope = nil
+	t.policy = policy.Transaction{}
+	t.filters.Reset()
 }
 
 // store writes a message to public/ and moves it to router/. Messages that no filter and no
 // check has to read are written as they come.
-func (h *handler) store(c *session.Content) (postoffice.Accepted, error) {
+func (t *transaction) store(c *session.Content) (postoffice.Accepted, error) {
 	// Nothing is made on disk for a client that goes away now.
 	if err := c.Wait(); err != nil {
 		return postoffice.Accepted{}, err
 	}
-	if h.filters.Discarded() != "" || h.checked() || h.filters.Wanted() {
-		return h.spool(c)
+	if t.filters.Discarded() != "" || t.checked() || t.filters.Wanted() {
+		return t.spool(c)
 	}
-	draft, err := h.newDraft()
+	draft, err := t.newDraft()
 	if draft != nil {
-		defer h.abort(draft)
+		defer t.abort(draft)
 	}
 	var out io.Writer = io.Discard
 	if err != nil {
@@ -65,32 +65,32 @@ func (h *handler) store(c *session.Content) (postoffice.Accepted, error) {
 	if err := c.CopyTo(out); err != nil {
 		return postoffice.Accepted{}, err
 	}
-	if err := h.policy.Content(h.ctx, c.Size()); err != nil {
+	if err := t.policy.Content(t.ctx, c.Size()); err != nil {
 		return postoffice.Accepted{}, err
 	}
-	return h.commit(draft)
+	return t.commit(draft)
 }
 
 // checked reports whether SPF, DKIM and DMARC are checked: for other hosts' mail.
-func (h *handler) checked() bool {
-	return h.checks != nil && h.client.Role == session.RoleMX && !h.policy.Trusted
+func (t *transaction) checked() bool {
+	return t.checks != nil && t.client.Role == session.RoleMX && !t.policy.Trusted
 }
 
 // spool reads the content and keeps it, gives it to checks, rules and filters, and writes
 // the message file.
-func (h *handler) spool(c *session.Content) (postoffice.Accepted, error) {
-	s := content.NewSpool(h.spoolFile)
-	defer h.release(s)
+func (t *transaction) spool(c *session.Content) (postoffice.Accepted, error) {
+	s := content.NewSpool(t.spoolFile)
+	defer t.release(s)
 	var out io.Writer = s
-	if h.filters.Discarded() != "" {
+	if t.filters.Discarded() != "" {
 		out = io.Discard
 	}
-	spf := h.startSPF()
+	spf := t.startSPF()
 	if err := c.CopyTo(out); err != nil {
 		return postoffice.Accepted{}, err
 	}
-	if h.filters.Discarded() != "" {
-		return h.discard(h.filters.Discarded())
+	if t.filters.Discarded() != "" {
+		return t.discard(t.filters.Discarded())
 	}
 	m, err := content.NewMessage(s)
 	if errors.Is(err, content.ErrHeader) {
@@ -100,87 +100,87 @@ func (h *handler) spool(c *session.Content) (postoffice.Accepted, error) {
 	if err != nil {
 		return postoffice.Accepted{}, err
 	}
-	m.From = h.envelope.From
-	defer m.Release(h.release)
-	results, err := h.check(m, spf)
+	m.From = t.envelope.From
+	defer m.Release(t.release)
+	results, err := t.check(m, spf)
 	if err == nil {
-		err = h.policy.Content(h.ctx, c.Size())
+		err = t.policy.Content(t.ctx, c.Size())
 	}
 	if err == nil {
-		err = h.filters.Content(m, h.spoolFile, h.release, h.change)
+		err = t.filters.Content(m, t.spoolFile, t.release, t.change)
 	}
 	if err != nil {
 		return postoffice.Accepted{}, err
 	}
-	switch by := h.filters.Discarded(); {
+	switch by := t.filters.Discarded(); {
 	case by != "":
-		return h.discard(by)
-	case len(h.envelope.Recipients) == 0:
-		return h.discard(m.ChangedBy[len(m.ChangedBy)-1])
+		return t.discard(by)
+	case len(t.envelope.Recipients) == 0:
+		return t.discard(m.ChangedBy[len(m.ChangedBy)-1])
 	}
-	return h.write(m, results)
+	return t.write(m, results)
 }
 
 // change makes a filter's change of the envelope, or its quarantine.
-func (h *handler) change(filter string, c milter.Change) error {
+func (t *transaction) change(filter string, c milter.Change) error {
 	if c.Kind == milter.Quarantine {
-		h.policy.Freeze(content.Quarantine(filter, c))
+		t.policy.Freeze(content.Quarantine(filter, c))
 		return nil
 	}
 	dsn := ""
-	if h.requireTLS {
+	if t.requireTLS {
 		dsn = requireTLS
 	}
-	return content.ChangeEnvelope(h.envelope, c, dsn)
+	return content.ChangeEnvelope(t.envelope, c, dsn)
 }
 
 // spoolFile makes a file for a content too long for the memory.
-func (h *handler) spoolFile() (content.File, error) {
-	d, err := h.po.Submissions.NewDraft("held")
+func (t *transaction) spoolFile() (content.File, error) {
+	d, err := t.po.Submissions.NewDraft("held")
 	if err != nil {
 		return nil, err
 	}
 	return d, nil
 }
 
-func (h *handler) release(s *content.Spool) {
+func (t *transaction) release(s *content.Spool) {
 	// A file that cannot be removed now has no execute bit and is swept.
 	if err := s.Close(); err != nil {
-		h.Log.Warn("leftover", "name", postoffice.Public, "reason", err)
+		t.Log.Warn("leftover", "name", postoffice.Public, "reason", err)
 	}
 }
 
 // startSPF looks up SPF while the content comes.
-func (h *handler) startSPF() <-chan checks.SPF {
-	if !h.checked() {
+func (t *transaction) startSPF() <-chan checks.SPF {
+	if !t.checked() {
 		return nil
 	}
 	found := make(chan checks.SPF, 1)
-	client, helo, from := h.policy.Client, h.client.Helo, h.policy.From
+	client, helo, from := t.policy.Client, t.client.Helo, t.policy.From
 	go func() {
 		result := checks.SPF{Value: checks.TempError}
 		defer func() {
 			// The library parses what any domain publishes; a panic in it ends this check alone.
 			if r := recover(); r != nil {
-				h.Log.Error("smtp-trouble", "text", fmt.Sprintf("panic checking SPF for %s: %v\n%s", client, r, debug.Stack()))
+				t.Log.Error("smtp-trouble", "text", fmt.Sprintf("panic checking SPF for %s: %v\n%s", client, r, debug.Stack()))
 			}
 			found <- result
 		}()
-		ctx, cancel := h.checks.Limit(h.ctx)
+		ctx, cancel := t.checks.Limit(t.ctx)
 		defer cancel()
-		result = h.checks.SPF(ctx, client, helo, from)
+		result = t.checks.SPF(ctx, client, helo, from)
 	}()
 	return found
 }
 
 // check makes the checks of a message, puts their results among the facts for the rules and
 // into a field on top. The error is the disk's.
-func (h *handler) check(m *content.Message, spf <-chan checks.SPF) (*checks.Results, error) {
+func (t *transaction) check(m *content.Message, spf <-chan checks.SPF) (*checks.Results, error) {
 	if spf == nil {
 		return nil, nil
 	}
-	c := h.checks
-	ctx, cancel := c.Limit(h.ctx)
+	c := t.checks
+	ctx, cancel := c.Limit(t.ctx)
 	defer cancel()
 	fields, whole := m.Original()
 	dkim, err := c.DKIM(ctx, fields, whole)
@@ -188,25 +188,25 @@ func (h *handler) check(m *content.Message, spf <-chan checks.SPF) (*checks.Resu
 		return nil, err
 	}
 	// The digest may have taken longer than the time for look-ups.
-	ctx, end := c.Limit(h.ctx)
+	ctx, end := c.Limit(t.ctx)
 	defer end()
 	r := &checks.Results{SPF: <-spf, DKIM: dkim}
 	r.DMARC = c.DMARC(ctx, m.Fields(), r)
-	f := &h.policy.Facts
+	f := &t.policy.Facts
 	f.SPF, f.DKIM, f.DMARC = string(r.SPF.Value), string(r.DKIMValue()), string(r.DMARC.Value)
 	f.Policy = r.DMARC.Policy
 	if n := m.Drop(c.Forged); n > 0 {
-		h.Log.Info("forged", "from", h.envelope.From, "client", h.client.String(), "fields", n)
+		t.Log.Info("forged", "from", t.envelope.From, "client", t.client.String(), "fields", n)
 	}
 	m.Put(envelope.Field{Name: "Authentication-Results", Raw: c.Field(r)})
 	return r, nil
 }
 
 // write makes the message file of a spooled message.
-func (h *handler) write(m *content.Message, r *checks.Results) (postoffice.Accepted, error) {
-	draft, err := h.newDraft()
+func (t *transaction) write(m *content.Message, r *checks.Results) (postoffice.Accepted, error) {
+	draft, err := t.newDraft()
 	if draft != nil {
-		defer h.abort(draft)
+		defer t.abort(draft)
 	}
 	if err == nil {
 		err = m.Write(draft)
@@ -214,26 +214,26 @@ func (h *handler) write(m *content.Message, r *checks.Results) (postoffice.Accep
 	if err != nil {
 		return postoffice.Accepted{}, err
 	}
-	a, err := h.commit(draft)
+	a, err := t.commit(draft)
 	if err != nil {
 		return a, err
 	}
 	if r != nil {
-		f := &h.policy.Facts
-		h.Log.Info("checked", "id", a.ID.String(), "spf", f.SPF, "dkim", f.DKIM, "dmarc", f.DMARC, "policy", r.DMARC.Policy)
+		f := &t.policy.Facts
+		t.Log.Info("checked", "id", a.ID.String(), "spf", f.SPF, "dkim", f.DKIM, "dmarc", f.DMARC, "policy", r.DMARC.Policy)
 	}
 	if m.Changes > 0 {
-		h.Log.Info("changed", "id", a.ID.String(), "by", m.ChangedBy, "changes", m.Changes)
+		t.Log.Info("changed", "id", a.ID.String(), "by", m.ChangedBy, "changes", m.Changes)
 	}
 	return a, nil
 }
 
 // discard accepts a message that a filter has discarded. The ledger and the log have it; the
 // client gets the same reply as for any other message.
-func (h *handler) discard(by string) (postoffice.Accepted, error) {
-	draft, err := h.newDraft()
+func (t *transaction) discard(by string) (postoffice.Accepted, error) {
+	draft, err := t.newDraft()
 	if draft != nil {
-		defer h.abort(draft)
+		defer t.abort(draft)
 	}
 	if err != nil {
 		return postoffice.Accepted{}, err
@@ -242,10 +242,10 @@ func (h *handler) discard(by string) (postoffice.Accepted, error) {
 	if err != nil {
 		return postoffice.Accepted{}, err
 	}
-	n := h.policy.Taken
-	h.ledger.Accepting().In(id, n)
-	h.ledger.Gone(id, n, "discarded")
-	h.Log.Info("discarded", "id", id.String(), "from", h.envelope.From, "rcpts", n, "client", h.client.String(), "by", by)
+	n := t.policy.Taken
+	t.ledger.Accepting().In(id, n)
+	t.ledger.Gone(id, n, "discarded")
+	t.Log.Info("discarded", "id", id.String(), "from", t.envelope.From, "rcpts", n, "client", t.client.String(), "by", by)
 	return postoffice.Accepted{ID: id}, nil
 }
 
@@ -254,53 +254,53 @@ var envelopeBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // newDraft begins the message file with its envelope. With an error the draft may
 // be there nevertheless.
-func (h *handler) newDraft() (*postoffice.Draft, error) {
+func (t *transaction) newDraft() (*postoffice.Draft, error) {
 	buf := envelopeBuffers.Get().(*[]byte)
 	defer envelopeBuffers.Put(buf)
-	lines, err := envelope.Append((*buf)[:0], h.envelope)
+	lines, err := envelope.Append((*buf)[:0], t.envelope)
 	if err != nil {
 		return nil, err
 	}
 	*buf = lines
-	draft, err := h.po.Submissions.NewDraft("smtp")
+	draft, err := t.po.Submissions.NewDraft("smtp")
 	if err != nil {
 		return nil, err
 	}
-	draft.Into(h.RouterDir)
+	draft.Into(t.RouterDir)
 	_, err = draft.Write(lines)
 	return draft, err
 }
 
 // abort removes a draft that was not committed.
-func (h *handler) abort(draft *postoffice.Draft) {
+func (t *transaction) abort(draft *postoffice.Draft) {
 	// A file that cannot be removed now has no execute bit and is swept.
 	if err := draft.Abort(); err != nil {
-		h.Log.Warn("leftover", "name", postoffice.Public+"/"+draft.Name(), "reason", err)
+		t.Log.Warn("leftover", "name", postoffice.Public+"/"+draft.Name(), "reason", err)
 	}
 }
 
 // commit makes the draft a message, in router/ or freezer/, and enters it into the ledger.
-func (h *handler) commit(draft *postoffice.Draft) (postoffice.Accepted, error) {
-	accepting := h.ledger.Accepting()
-	began := h.meters.now()
-	a, err := h.move(draft)
+func (t *transaction) commit(draft *postoffice.Draft) (postoffice.Accepted, error) {
+	accepting := t.ledger.Accepting()
+	began := t.meters.now()
+	a, err := t.move(draft)
 	if err != nil {
 		accepting.Abandon()
 		return postoffice.Accepted{}, err
 	}
-	h.meters.stored(h, began, a.Size)
+	t.meters.stored(t.client.Role, began, a.Size)
 	// Crash: the router's line in the ledger replaces this one.
-	accepting.In(a.ID, len(h.envelope.Recipients))
-	h.disk.End(h.Log, "storage-recovered")
-	h.Log.LogAttrs(h.ctx, slog.LevelInfo, "accepted", slog.String("id", a.ID.String()), slog.String("from", h.envelope.From),
-		slog.Int64("size", a.Size), slog.Int("rcpts", len(h.envelope.Recipients)), slog.String("client", h.client.String()))
+	accepting.In(a.ID, len(t.envelope.Recipients))
+	t.disk.End(t.Log, "storage-recovered")
+	t.Log.LogAttrs(t.ctx, slog.LevelInfo, "accepted", slog.String("id", a.ID.String()), slog.String("from", t.envelope.From),
+		slog.Int64("size", a.Size), slog.Int("rcpts", len(t.envelope.Recipients)), slog.String("client", t.client.String()))
 	return a, nil
 }
 
 // move moves the draft to router/ or, where a rule, a check or a filter wants so, to
 // freezer/.
-func (h *handler) move(draft *postoffice.Draft) (postoffice.Accepted, error) {
-	v := h.policy.Frozen
+func (t *transaction) move(draft *postoffice.Draft) (postoffice.Accepted, error) {
+	v := t.policy.Frozen
 	if v.Action != access.Freeze {
 		return draft.Commit()
 	}
@@ -312,21 +312,21 @@ func (h *handler) move(draft *postoffice.Draft) (postoffice.Accepted, error) {
 	if v.Text != "" {
 		why += ": " + v.Text
 	}
-	err = h.po.Aside.Explain(postoffice.Freezer, postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "smtpserver",
+	err = t.po.Aside.Explain(postoffice.Freezer, postoffice.Reason{ID: a.ID, Time: time.Now(), Who: "smtpserver",
 		What: postoffice.WasFrozen, Text: v.Cause + ": " + why})
 	if err != nil {
 		// It is for operators; the file name has the cause.
-		h.Log.Warn("no-reason", "id", a.ID.String(), "name", a.Name, "reason", err)
+		t.Log.Warn("no-reason", "id", a.ID.String(), "name", a.Name, "reason", err)
 	}
-	h.Log.Warn("frozen", "id", a.ID.String(), "name", a.Name, "reason", why, "advice", "zmctl freezer thaw, or zmctl freezer discard")
+	t.Log.Warn("frozen", "id", a.ID.String(), "name", a.Name, "reason", why, "advice", "zmctl freezer thaw, or zmctl freezer discard")
 	return a, nil
 }
 
 // refusal is the reply for a message that was not stored; it logs why. A fault of ours is
 // never answered with 5xx (S21): the client keeps the message.
-func (h *handler) refusal(err error) *session.Reply {
+func (t *transaction) refusal(err error) *session.Reply {
 	refused := func(r *session.Reply, more ...any) *session.Reply {
-		h.Log.Info("refused", append([]any{"from", h.envelope.From, "client", h.client.String(), "status", r.Status.String(), "reply", r.Text}, more...)...)
+		t.Log.Info("refused", append([]any{"from", t.envelope.From, "client", t.client.String(), "status", r.Status.String(), "reply", r.Text}, more...)...)
 		return r
 	}
 	if r := (*access.RefusedError)(nil); errors.As(err, &r) {
@@ -334,13 +334,13 @@ func (h *handler) refusal(err error) *session.Reply {
 	}
 	switch {
 	case errors.Is(err, session.ErrTooLarge):
-		return refused(session.NewReply(552, "5.3.4", fmt.Sprintf("Message size exceeds fixed limit of %d bytes", h.MaxSize)))
+		return refused(session.NewReply(552, "5.3.4", fmt.Sprintf("Message size exceeds fixed limit of %d bytes", t.Limits.MaxSize)))
 	case errors.Is(err, envelope.ErrTooLarge):
 		return session.NewReply(452, "4.5.3", "Error: too many recipients")
 	case errors.Is(err, session.ErrBareLF):
 		return refused(session.NewReply(550, "5.6.0", "Bare LF in message content (RFC 5321 section 2.3.8)"))
 	}
-	h.storageTrouble(err)
+	t.storageTrouble(err)
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
 		if errors.Is(err, full) {
 			return session.NewReply(452, "4.3.1", "Insufficient system storage")
@@ -349,7 +349,7 @@ func (h *handler) refusal(err error) *session.Reply {
 	return session.NewReply(451, "4.3.0", "Temporary storage failure")
 }
 
-func (h *handler) storageTrouble(err error) {
-	h.disk.Begin(h.Log, "storage-trouble", "reason", err, "client", h.client.String(),
+func (t *transaction) storageTrouble(err error) {
+	t.disk.Begin(t.Log, "storage-trouble", "reason", err, "client", t.client.String(),
 		"advice", "messages are deferred; see df and zmctl check")
 }

@@ -29,12 +29,21 @@ import (
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/listen"
 	"zmailer/internal/stage/smtpserver/policy"
+	"zmailer/internal/stage/smtpserver/session"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // loopback is the network that tests come from.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+// anyPort is a free port of this machine.
+const anyPort = "127.0.0.1:0"
+
+// on is the addresses of one role.
+func on(role session.Role, addrs ...string) map[session.Role][]string {
+	return map[session.Role][]string{role: addrs}
+}
 
 // running is a server with a postoffice of its own.
 type running struct {
@@ -67,11 +76,11 @@ func start(t testing.TB, change func(*Config)) *running {
 	r := newOffice(t)
 	ready := make(chan []net.Addr, 1)
 	c := Config{
-		PostOffice: r.dir, FS: r.disk, Listen: []string{"127.0.0.1:0"}, Hostname: "mx.example.org",
-		Access:  policy.Config{RelayNets: loopback},
-		MaxSize: 200 << 20, MaxRecipients: 100, MaxConnections: 100,
-		Log:   slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Ready: func(a []net.Addr) { ready <- a },
+		PostOffice: r.dir, FS: r.disk, Ports: Ports{Listen: on(session.RoleMX, anyPort)}, Hostname: "mx.example.org",
+		Access: policy.Config{RelayNets: loopback},
+		Limits: LimitsConfig{MaxSize: 200 << 20, MaxRecipients: 100, MaxConnections: 100},
+		Log:    slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Ready:  func(a []net.Addr) { ready <- a },
 	}
 	if change != nil {
 		change(&c)
@@ -102,7 +111,7 @@ func startSecured(t testing.TB, change func(*Config)) *running {
 	roots := x509.NewCertPool()
 	roots.AddCert(writePair(t, prefix, "mx.example.org", nextYear()))
 	r := start(t, func(c *Config) {
-		c.SubmissionListen, c.SubmissionsListen = []string{"127.0.0.1:0"}, []string{"127.0.0.1:0"}
+		c.Listen[session.RoleSubmission], c.Listen[session.RoleSubmissions] = []string{anyPort}, []string{anyPort}
 		c.TLS = listen.CertificateFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}}
 		if change != nil {
 			change(c)

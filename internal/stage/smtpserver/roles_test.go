@@ -17,6 +17,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 	"zmailer/internal/stage/smtpserver/listen"
+	"zmailer/internal/stage/smtpserver/session"
 )
 
 // version2 is a header of version 2 for a client.
@@ -175,7 +176,7 @@ func (r *running) lmtp() *peer {
 // withLMTP serves LMTP at a Unix socket beside SMTP.
 func withLMTP(t *testing.T) func(*Config) {
 	path := filepath.Join(t.TempDir(), "lmtp")
-	return func(c *Config) { c.LMTPListen = []string{path} }
+	return func(c *Config) { c.Listen[session.RoleLMTP] = []string{path} }
 }
 
 // RFC 2033 section 4.2: one message file, and a reply for each recipient, by DATA and by
@@ -212,7 +213,7 @@ func TestLMTPAnswersEachRecipient(t *testing.T) {
 // A refusal of the content is each recipient's.
 func TestLMTPRefusesForEachRecipient(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lmtp")
-	r := start(t, func(c *Config) { c.LMTPListen, c.MaxSize = []string{path}, 10 })
+	r := start(t, func(c *Config) { c.Listen[session.RoleLMTP], c.Limits.MaxSize = []string{path}, 10 })
 	p := r.lmtp()
 	p.say("LHLO c", "250")
 	p.begin().to("d@mx.example.org").content(plain, "552 5.3.4")
@@ -228,12 +229,12 @@ func TestUnixSocketIsReplacedIfNoServerAnswers(t *testing.T) {
 	dead := assert.Get(net.Listen("unix", path))(t)
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
 	dead.Close()
-	r := start(t, func(c *Config) { c.LMTPListen = []string{path} })
+	r := start(t, func(c *Config) { c.Listen[session.RoleLMTP] = []string{path} })
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != os.ModeSocket|0o660 {
 		t.Errorf("got %v, %v", info.Mode(), err)
 	}
-	second := Config{PostOffice: r.dir, FS: r.disk, Hostname: "mx.example.org", LMTPListen: []string{path}}
+	second := Config{PostOffice: r.dir, FS: r.disk, Hostname: "mx.example.org", Ports: Ports{Listen: on(session.RoleLMTP, path)}}
 	if err := Run(t.Context(), second); err == nil {
 		t.Error("a second server takes the socket")
 	}
@@ -245,7 +246,7 @@ func TestUnixSocketIsReplacedIfNoServerAnswers(t *testing.T) {
 	if err := Run(t.Context(), second); err == nil || string(read(t, path)) != "precious" {
 		t.Errorf("in place of a file: %v", err)
 	}
-	if err := Run(t.Context(), Config{PostOffice: filepath.Join(dir, "none"), LMTPListen: []string{path}}); errors.Is(err, postoffice.ErrCrossDevice) || err == nil {
+	if err := Run(t.Context(), Config{PostOffice: filepath.Join(dir, "none"), Ports: Ports{Listen: on(session.RoleLMTP, path)}}); errors.Is(err, postoffice.ErrCrossDevice) || err == nil {
 		t.Errorf("no postoffice: %v", err)
 	}
 }

@@ -24,19 +24,15 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
-	"zmailer/internal/run/metrics"
-	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/smtpserver/auth"
 	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/content/checks"
@@ -44,66 +40,7 @@ import (
 	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/session"
-	"zmailer/internal/wire/milter"
 )
-
-// Config says where to listen, which clients to serve and where messages go.
-type Config struct {
-	PostOffice string     // directory
-	Strict     bool       // sync=strict: directories are synced before the answer too
-	FS         durable.FS // nil: the real file system below PostOffice
-
-	// RouterDir is the router directory that mail is put into (SMTPPRIORITY); "": router/.
-	RouterDir string
-
-	// Where to listen: host:port; LMTPListen also the path of a Unix socket.
-	Listen            []string // for other hosts' mail, session.RoleMX
-	SubmissionListen  []string // for our users' mail
-	SubmissionsListen []string // the same in TLS from the start
-	LMTPListen        []string
-	// ListenUnset: Listen is the default, which sockets of systemd replace.
-	ListenUnset bool
-	// Activated are sockets that are open already, in place of a role's addresses.
-	Activated map[session.Role][]net.Listener
-
-	Hostname      string        // for the greeting
-	Access        policy.Config // its Hostname and Log are those here
-	Filters       Filters
-	MaxSize       int64 // bytes of one message, line ends counted as CRLF; 0: no limit
-	MaxRecipients int   // of one message; 0: no limit
-	// MaxRecipientsUnauth is the same for unauthenticated clients that are neither in
-	// RELAYNETS nor exempt from limits; 0: MaxRecipients.
-	MaxRecipientsUnauth int
-	MaxConnections      int // at once; more are answered 421
-
-	Users  UsersConfig
-	Limits LimitsConfig
-
-	// TLS for STARTTLS and SubmissionsListen. Its files are read again when they change.
-	TLS        listen.CertificateFiles
-	TLSTimeout time.Duration // for a handshake; 0: 1 minute
-
-	ProxyNets     []netip.Prefix // whose connections begin with a PROXY header
-	XClientNets   []netip.Prefix // whose clients may name another client
-	ReverseLookup bool           // clients' names are looked up
-	Resolver      string         // host:port of the name server; "": those of /etc/resolv.conf
-
-	ReadTimeout  time.Duration // for a command, and for content at MinRate; 0: 5 minutes (RFC 5321 §4.5.3.2.7)
-	MinRate      int           // bytes of content a second, on average; 0: a byte within each ReadTimeout is enough
-	WriteTimeout time.Duration // for one write; 0: 5 minutes
-	StopTimeout  time.Duration // for running transactions after the stop; 0: 30 s
-
-	Log     *slog.Logger
-	Service *sdnotify.Service // gets our state; may be nil
-	// Metrics counts; may be nil.
-	Metrics *metrics.Set
-	// Confine is called when the addresses are open and before anything else is: it drops
-	// privileges. May be nil.
-	Confine func() error
-	// Ready is called once with the addresses listened on, when connections are
-	// accepted. May be nil.
-	Ready func([]net.Addr)
-}
 
 const (
 	defaultTimeout     = 5 * time.Minute
@@ -138,15 +75,6 @@ type server struct {
 	stopping    bool
 	ended       bool
 	idle        chan struct{} // closed when stopping and the last connection is gone
-}
-
-// Filters says which checks and filters read messages before they are accepted (docs/filters.md).
-type Filters struct {
-	Checks  checks.Config // its Host is HOSTNAME
-	Milters []milter.Config
-	// TroubleAccepts: messages are accepted while a filter does not answer; else they are
-	// deferred.
-	TroubleAccepts bool
 }
 
 // Run serves until ctx is done, then stops in order: no new connections, an end to
@@ -206,7 +134,7 @@ func newServer(c Config) (*server, error) {
 		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}),
 		limits: limits.New(c.Limits.Config), checks: checks.New(check), certs: certs, meters: newMeters(c.Metrics),
 		filters: content.NewFilters(content.FilterConfig{
-			Milters: c.Filters.Milters, TroubleAccepts: c.Filters.TroubleAccepts, Hostname: c.Hostname, MaxSize: c.MaxSize, Log: c.Log,
+			Milters: c.Filters.Milters, TroubleAccepts: c.Filters.TroubleAccepts, Hostname: c.Hostname, MaxSize: c.Limits.MaxSize, Log: c.Log,
 		}),
 		connections: map[*connection]struct{}{}, idle: make(chan struct{}), protocols: map[session.Role]*session.Server{},
 	}
@@ -257,31 +185,13 @@ func (c *Config) openTLS() (*listen.Certificates, error) {
 	return certs, nil
 }
 
-// ports are the configured addresses, in place of which systemd may have passed sockets.
-func (c *Config) ports() []listen.Port {
-	ports := []listen.Port{
-		{Role: session.RoleMX, Setting: "SMTPLISTEN or --listen", Addrs: c.Listen},
-		{Role: session.RoleSubmission, Setting: "SUBMISSIONLISTEN", Addrs: c.SubmissionListen},
-		{Role: session.RoleSubmissions, Setting: "SUBMISSIONSLISTEN", Addrs: c.SubmissionsListen},
-		{Role: session.RoleLMTP, Setting: "LMTPLISTEN", Addrs: c.LMTPListen},
-	}
-	for i := range ports {
-		p := &ports[i]
-		p.Open = c.Activated[p.Role]
-		if len(p.Open) > 0 || p.Role == session.RoleMX && c.ListenUnset && len(c.Activated) > 0 {
-			p.Addrs = nil
-		}
-	}
-	return ports
-}
-
 func (c *Config) listen(ctx context.Context) ([]*listen.Listener, error) {
 	return listen.Open(ctx, c.ports(), c.Log)
 }
 
 // listensFor reports whether there is a port of a role.
 func (c *Config) listensFor(role session.Role) bool {
-	return slices.ContainsFunc(c.ports(), func(p listen.Port) bool { return p.Role == role && len(p.Addrs)+len(p.Open) > 0 })
+	return slices.ContainsFunc(c.ports(), func(p listen.Port) bool { return p.Role == role })
 }
 
 // serve accepts on every listener until ctx is done or one of them fails for good.

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
+	"zmailer/internal/stage/smtpserver/session"
 )
 
 // M2, S21, and the trap "a local fault answered with 5xx": a fault of ours keeps the
@@ -165,7 +166,7 @@ func TestSilentClientIsCutOff(t *testing.T) {
 func TestStopLetsTransactionsFinish(t *testing.T) {
 	users := accounts(t)
 	r := startSecured(t, func(c *Config) {
-		c.Users.Source, c.LMTPListen = "file:"+users, []string{t.TempDir() + "/lmtp"}
+		c.Users.Source, c.Listen[session.RoleLMTP] = "file:"+users, []string{t.TempDir() + "/lmtp"}
 	})
 	handshake := r.connect(2)
 	idle := []*peer{r.dial(), r.implicit(), r.lmtp()}

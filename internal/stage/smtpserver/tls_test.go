@@ -21,6 +21,7 @@ import (
 	"time"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/smtpserver/listen"
+	"zmailer/internal/stage/smtpserver/session"
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logtest"
@@ -109,9 +110,9 @@ func TestCommandsInjectedBehindStartTLSAreNotUsed(t *testing.T) {
 }
 
 func TestPortsWithoutACertificate(t *testing.T) {
-	r := start(t, func(c *Config) { c.SubmissionListen = []string{"127.0.0.1:0"} })
+	r := start(t, func(c *Config) { c.Listen[session.RoleSubmission] = []string{anyPort} })
 	r.log.Expect(t, 1, "msg=no-tls role=submission")
-	err := Run(t.Context(), Config{PostOffice: r.dir, FS: r.disk, SubmissionsListen: []string{"127.0.0.1:0"}})
+	err := Run(t.Context(), Config{PostOffice: r.dir, FS: r.disk, Ports: Ports{Listen: on(session.RoleSubmissions, anyPort)}})
 	if bad := (*config.Error)(nil); !errors.As(err, &bad) {
 		t.Errorf("submissions without a certificate: %v", err)
 	}
@@ -289,7 +290,7 @@ func TestBadCertificateAtTheStartIsNamed(t *testing.T) {
 		"one key too few":      {listen.CertificateFiles{Certs: []string{prefix + ".pem", prefix + ".pem"}, Keys: []string{prefix + ".key"}}, "TLSKEY"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := Config{TLS: test.files, Log: slog.New(slog.DiscardHandler)}
+			c := Config{Ports: Ports{TLS: test.files}, Log: slog.New(slog.DiscardHandler)}
 			_, err := c.openTLS()
 			if bad := (*config.Error)(nil); test.bad == "" && err != nil || test.bad != "" && (!errors.As(err, &bad) || bad.File != test.bad) {
 				t.Errorf("got %v, want an error of %q", err, test.bad)

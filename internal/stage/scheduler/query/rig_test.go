@@ -109,7 +109,7 @@ func (e *played) take(c *conf.File, l *store.Loaded) {
 			rcpts = append(rcpts, thread.NewRecipient(open[0].Offset, open[0].Address))
 		}
 		s := c.Match(w.Channel, w.Host)
-		ring := e.core.Ring(s.RingKey(w.Channel, w.Host), s.Policy())
+		ring := e.core.Ring(s.RingKey(w.Channel, w.Host), s.Policy)
 		if agents.GroupOf(ring) == nil {
 			agents.NewGroup(ring, s, w.Channel, w.Host)
 		}

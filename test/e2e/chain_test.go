@@ -18,9 +18,7 @@ func TestSignedMailIsVerifiedByAnotherOfUs(t *testing.T) {
 	t.Parallel()
 	dns := mxtest.Start(t, "")
 	cert, err := peer.NewCertificate(openDir(t), "mx.far.example")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	far := prepare(t, nil, func(s *suite.Suite) {
 		s.Hostname = "mx.far.example"
 		s.Settings = map[string]string{

@@ -40,7 +40,7 @@ func TestHandsInTheSpoolKillNoDaemon(t *testing.T) {
 			return "451 4.2.1 always later"
 		}
 		return deferSome(address, attempt)
-	})
+	}, nil)
 	// Mail that stays, for the hands: one for each thing that they do.
 	const hands = 14
 	for i := range hands {
@@ -90,9 +90,7 @@ func TestHandsInTheSpoolKillNoDaemon(t *testing.T) {
 	}
 	// With the scheduler stopped the repair ends what is left; then all starts again.
 	stop(t, x.s)
-	if said, code := call(t, x.s, "zmctl", "check", "--repair"); code != 0 {
-		t.Errorf("repair of what is left: exit code %d\n%s", code, said)
-	}
+	exits(t, x.s, 0, "zmctl", "check", "--repair")
 	found, text, _ := findings(t, x.s)
 	for file, words := range found {
 		for _, w := range words {

@@ -22,17 +22,13 @@ const day = 24 * time.Hour
 func aDayAhead(t *testing.T, s *suite.Suite) {
 	t.Helper()
 	left, err := s.Left()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	times := regexp.MustCompile(`(?m)^(h )(\d{13})( )|( next=)(\d{13})( )`)
 	for _, name := range left {
 		path := filepath.Join(s.PostOffice(), name)
 		if strings.HasPrefix(name, "transport/") {
 			b, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			b = times.ReplaceAllFunc(b, func(m []byte) []byte {
 				digits := regexp.MustCompile(`\d{13}`)
 				return digits.ReplaceAllFunc(m, func(d []byte) []byte {
@@ -41,14 +37,10 @@ func aDayAhead(t *testing.T, s *suite.Suite) {
 				})
 			})
 			// In place: the scheduler knows the file by its number.
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, b, 0o600))
 		}
 		at := time.Now().Add(day)
-		if err := os.Chtimes(path, at, at); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chtimes(path, at, at))
 	}
 }
 
@@ -75,21 +67,13 @@ func TestFilesFromBeforeTheClockWasSetBack(t *testing.T) {
 	stop(t, s)
 	// Accepted, and not routed yet; and what a dead submitter has begun to write.
 	accepted := filepath.Join(s.PostOffice(), "public", "accepted")
-	if err := os.WriteFile(accepted, []byte("from <bob@mta.example>\nto <u3@sink.example>\nenv-end\nSubject: x\n\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(accepted, []byte("from <bob@mta.example>\nto <u3@sink.example>\nenv-end\nSubject: x\n\n"), 0o700))
 	draft := filepath.Join(s.PostOffice(), "public", "smtp.77.dn0kpsb1upkv.1i")
-	if err := os.WriteFile(draft, []byte("comment oct"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(draft, []byte("comment oct"), 0o600))
 	aDayAhead(t, s)
 	deferring.Store(false)
 	restart(t, s)
-	if err := sink.Wait(4, patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sink.Wait(4, patience))
 	awaitEmpty(t, s)
-	if n := s.Count("expired"); n != 0 {
-		t.Errorf("%d recipients expired, want none", n)
-	}
+	wantNone(t, s, "expired")
 }

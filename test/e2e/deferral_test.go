@@ -51,9 +51,7 @@ func TestDeferralSurvivesRestart(t *testing.T) {
 			restart(t, s)
 			// Another message to the host goes out; the first is not tried with it.
 			submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "second@sink.example")
-			if err := sink.Wait(1, patience); err != nil {
-				t.Fatal(err)
-			}
+			must(t, sink.Wait(1, patience))
 			if got := tries.Load(); got != 1 {
 				t.Errorf("%d tries after the restart, want 1", got)
 			}
@@ -100,9 +98,7 @@ func due(t *testing.T, s *suite.Suite, file string) {
 	t.Helper()
 	text := read(t, path(s, "transport/"+file))
 	was, now := fmt.Sprintf("next=%d", lastDeferral(t, s, file)), fmt.Sprintf("next=%d", time.Now().UnixMilli())
-	if err := os.WriteFile(path(s, "transport/"+file), []byte(strings.ReplaceAll(text, was, now)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path(s, "transport/"+file), []byte(strings.ReplaceAll(text, was, now)), 0o644))
 }
 
 // S8: outcomes are per recipient: in each round only those that are left are tried,
@@ -149,9 +145,7 @@ func TestOldMessageIsTriedOnceBeforeItExpires(t *testing.T) {
 	}
 	old := time.Now().Add(-10 * 24 * time.Hour)
 	for _, name := range names(t, s, "router") {
-		if err := os.Chtimes(path(s, "router/"+name), old, old); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chtimes(path(s, "router/"+name), old, old))
 	}
 	begin(t, s)
 	event(t, s, "expired", "rcpt", "full@sink.example", "status", "4.4.7", "reply", "full to the brim")
@@ -164,30 +158,4 @@ func TestOldMessageIsTriedOnceBeforeItExpires(t *testing.T) {
 	}
 	mail := awaitMail(t, s, "bob", 1)
 	wantIn(t, string(mail[0]), "Final-Recipient: rfc822; full@sink.example\n", "Action: failed\n", "Status: 4.2.2\n", "Diagnostic-Code: smtp; 452 4.2.2 full to the brim")
-}
-
-// M10: what cannot be looked up goes to deferred/ and says why; zmctl resubmit brings
-// it back, it may return, and it is delivered when the trouble is mended.
-func TestDeferredRoutingIsResubmitted(t *testing.T) {
-	t.Parallel()
-	s := prepare(t, nil, nil)
-	list := s.Dir + "/team"
-	configure(t, s, "aliases", "team: :include:"+list+"\n")
-	begin(t, s)
-	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "team@mta.example")
-	e := event(t, s, "deferred", "program", "router", "name", ".include", "reason", list, "advice", "zmctl resubmit")
-	wantIn(t, zmctl(t, s, "queue"), e.Get("id"), "deferred: include")
-	s.Forget()
-	wantIn(t, zmctl(t, s, "resubmit", e.Get("id")), e.Get("id"))
-	event(t, s, "deferred", "program", "router", "id", e.Get("id"))
-	write(t, list, "alice\n")
-	await(t, s, "delivery after resubmit", func() (bool, error) {
-		// The list is looked at once a second.
-		if left, err := s.Left(); err != nil || len(left) == 0 {
-			return true, err
-		}
-		_, _ = call(t, s, "zmctl", "resubmit", "all")
-		return false, nil
-	})
-	awaitMail(t, s, "alice", 1)
 }

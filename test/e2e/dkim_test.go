@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,13 +22,9 @@ func newkey(t *testing.T, s *suite.Suite, domain, selector, kind string) string 
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	f, err := os.OpenFile(filepath.Join(filepath.Dir(s.Config()), "dkim"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = fmt.Fprintln(f, lines[len(lines)-1])
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, f.Close()))
 	record := ""
 	for _, m := range regexp.MustCompile(`"([^"]*)"`).FindAllSubmatch(out, -1) {
 		record += string(m[1])
@@ -65,22 +60,10 @@ func TestMailIsSignedOnItsWayOut(t *testing.T) {
 	submit(t, s, "From: bob@elsewhere.example\nSubject: x\n\nbody\n", "-f", "bob@signed.example", "far@sink.example")
 	check("another domain", arrived(t, sink, n), 0)
 	n++
-	src := peer.Source{Addr: s.SMTPAddr, Connections: 1, Messages: 1, From: "bob@signed.example",
-		To: func(int) string { return "far@sink.example" }, Body: func(int) []byte {
-			return []byte("From: bob@signed.example\r\nSubject: x\r\n\r\nbody\r\n")
-		}}
-	if err := src.Run(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	sendSMTP(t, s, "bob@signed.example", "far@sink.example", "From: bob@signed.example\nSubject: x\n\nbody\n")
 	check("a client that is in RELAYNETS, and not in SIGNNETS", arrived(t, sink, n), 0)
 	awaitEmpty(t, s)
-	if said, code := run(t, s.Command("zmctl", "check-config")); code != 0 {
-		t.Errorf("check-config: %d\n%s", code, said)
-	}
-	if err := os.Remove(filepath.Join(filepath.Dir(s.Config()), "keys", "e1.signed.example.pem")); err != nil {
-		t.Fatal(err)
-	}
-	if said, code := run(t, s.Command("zmctl", "check-config")); code != 78 || !strings.Contains(said, "dkim:2: ") {
-		t.Errorf("check-config without a key: %d\n%s", code, said)
-	}
+	exits(t, s, 0, "zmctl", "check-config")
+	must(t, os.Remove(filepath.Join(filepath.Dir(s.Config()), "keys", "e1.signed.example.pem")))
+	exits(t, s, 78, "zmctl", "check-config")
 }

@@ -23,26 +23,16 @@ func startDovecot(t *testing.T) (socket, mail string) {
 	if err != nil {
 		t.Skip("skipped: dovecot-lmtpd is not installed")
 	}
-	if os.Geteuid() != 0 {
-		t.Skip("skipped: Dovecot is started by root")
-	}
+	needRoot(t)
 	dir, err := os.MkdirTemp("", "dovecot") // short: a socket's path is
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	mail = filepath.Join(dir, "mail")
 	for _, d := range []string{dir, mail} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(d, 0o755))
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(mail, nobody, nobody); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o755))
+	must(t, os.Chown(mail, nobody, nobody))
 	write(t, dir+"/users", fmt.Sprintf("ok::%[1]d:%[1]d::%[2]s/ok::userdb_quota_rule=*:bytes=1M\nfull::%[1]d:%[1]d::%[2]s/full::userdb_quota_rule=*:bytes=20\n", nobody, mail))
 	write(t, dir+"/dovecot.conf", fmt.Sprintf(`base_dir = %[1]s/run
 state_dir = %[1]s/run
@@ -78,11 +68,9 @@ protocol lmtp {
 `, dir))
 	cmd := exec.Command(dovecot, "-F", "-c", dir+"/dovecot.conf")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	out := &said{}
+	out := &output{}
 	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()

@@ -53,9 +53,7 @@ func prepare(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.
 	if change != nil {
 		change(s)
 	}
-	if err := s.Init(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Init())
 	return s
 }
 
@@ -64,9 +62,7 @@ func prepare(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)))
 	return dir
 }
 
@@ -86,9 +82,7 @@ func begin(t *testing.T, s *suite.Suite) {
 // restart starts a system that was stopped or killed.
 func restart(t *testing.T, s *suite.Suite) {
 	t.Helper()
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Start())
 	s.AwaitDaemons(patience)
 }
 
@@ -110,15 +104,6 @@ local/*
 file/*
 	command="ta-mailbox --slots=4 $channel"
 `
-
-func newSink(t *testing.T, s *peer.Sink) *peer.Sink {
-	t.Helper()
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return s
-}
 
 // submit gives a message to submit and wants it accepted.
 func submit(t *testing.T, s *suite.Suite, message string, args ...string) {
@@ -165,9 +150,7 @@ func awaitFor(t *testing.T, s *suite.Suite, limit time.Duration, what string, ok
 	t.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		good, err := ok()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if good {
 			return
 		}
@@ -182,9 +165,7 @@ func awaitFor(t *testing.T, s *suite.Suite, limit time.Duration, what string, ok
 func processes(t *testing.T, s *suite.Suite) []suite.Process {
 	t.Helper()
 	list, err := s.Processes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return list
 }
 
@@ -198,5 +179,21 @@ func need(t *testing.T, program string) {
 		if out, err := exec.Command("strace", "-o", os.DevNull, "true").CombinedOutput(); err != nil {
 			t.Skipf("strace may not trace here: %v %s", err, out)
 		}
+	}
+}
+
+// needRoot skips a test that only root can do.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can do this")
+	}
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

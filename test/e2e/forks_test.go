@@ -28,9 +28,7 @@ func TestForksAndConnectsAreFew(t *testing.T) {
 		for i, domain := range []string{"one", "two", "three"} {
 			submit(t, s, "Subject: forks\n\nbody\n", "-f", "bob@mta.example", "u@"+domain+".example")
 			// The one before has ended, so its agent and its connection are free.
-			if err := sinks[i].Wait(n+1, patience); err != nil {
-				t.Fatal(err)
-			}
+			must(t, sinks[i].Wait(n+1, patience))
 			want := 3*n + i + 1
 			if _, err := s.Wait(patience, "the delivery", func(suite.Event) bool { return delivered(s) >= want }); err != nil {
 				t.Fatal(err)

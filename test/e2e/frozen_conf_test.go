@@ -26,7 +26,5 @@ func TestQueuedMailFollowsTheConfiguration(t *testing.T) {
 	restart(t, s)
 	awaitMail(t, s, "alice", 1)
 	awaitEmpty(t, s)
-	if got := len(sink.Messages()); got != 1 {
-		t.Errorf("%d messages arrived at the sink, want 1", got)
-	}
+	wantArrived(t, sink, 1)
 }

@@ -46,19 +46,13 @@ func TestGigabyteGoesInAndOutInFlatMemory(t *testing.T) {
 	sink := newSink(t, &peer.Sink{Content: func(*peer.Message) io.Writer { return &tail{Hash: sha256.New()} }})
 	s := start(t, sink, func(s *suite.Suite) { s.Settings = map[string]string{"MAXSIZE": "2G"} })
 	c, err := smtp.Dial(s.SMTPAddr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	for _, err := range []error{c.Hello("client.example"), c.Mail("bob@mta.example"), c.Rcpt("far@sink.example"), c.Rcpt("alice@mta.example")} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	w, err := c.Data()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := sha256.New()
 	block := []byte(strings.Repeat(line+"\r\n", 64))
 	if _, err := io.WriteString(w, "Subject: huge\r\n\r\n"); err != nil {
@@ -70,12 +64,8 @@ func TestGigabyteGoesInAndOutInFlatMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := sink.Wait(1, patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Close())
+	must(t, sink.Wait(1, patience))
 	if got := sink.Messages()[0].Content.(*tail).Sum(nil); !bytes.Equal(got, want.Sum(nil)) {
 		t.Error("the body at the sink differs")
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/textproto"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,9 +83,7 @@ func under(t *testing.T, queue string, dirs ...string) []string {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return list
 }
@@ -133,37 +130,16 @@ func eximIsCalm(t *testing.T, queue string) bool {
 	return heads == 4 && done
 }
 
-// dictate speaks SMTP, a command a line; what follows DATA is a content.
+// dictate speaks SMTP, a command a line; after DATA it sends the message.
 func dictate(t *testing.T, addr string, commands ...string) {
 	t.Helper()
-	c, err := textproto.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if _, _, err := c.ReadResponse(220); err != nil {
-		t.Fatal(err)
-	}
+	k := connect(t, addr)
 	for _, line := range commands {
-		if err := c.PrintfLine("%s", line); err != nil {
-			t.Fatal(err)
+		if line == "DATA" {
+			k.say(line, "354")
+			line = string(stuffed(letter)) + "."
 		}
-		if _, _, err := c.ReadResponse(0); err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
-		if line != "DATA" {
-			continue
-		}
-		w := c.DotWriter()
-		if _, err := w.Write([]byte(letter)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := c.ReadResponse(2); err != nil {
-			t.Fatal(err)
-		}
+		k.say(line, "2")
 	}
 }
 
@@ -171,9 +147,7 @@ func dictate(t *testing.T, addr string, commands ...string) {
 // open recipient once, with sender, wishes about reports and content; who has it gets it no
 // second time; what was held there is in freezer/.
 func TestQueueOfAnotherSystemGoesOutFromHere(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("they want to be started by root")
-	}
+	needRoot(t)
 	for _, o := range oldSystems() {
 		t.Run(o.name, func(t *testing.T) {
 			if !o.here() {
@@ -191,34 +165,22 @@ func TestQueueOfAnotherSystemGoesOutFromHere(t *testing.T) {
 // fillOld runs the other system until its mail waits, and stops it.
 func fillOld(t *testing.T, o old) (queue string) {
 	dir, err := os.MkdirTemp("", "old-") // which other users may enter
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	// An address of its own: OpenSMTPD puts a host aside whose other port refuses.
 	special := newSink(t, &peer.Sink{Listen: "127.0.0.2:0"})
 	listen, err := peer.FreeAddr()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dead, err := peer.FreeAddr()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	host, port := split(t, dead)
 	make, queue, hold := o.make(dir, listen, "["+host+"]:"+port, map[string]string{"special.example": special.RouteHost()})
 	cmd, err := make()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	log, err := os.Create(filepath.Join(dir, "said"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	log.Close()
 	stopped := false
 	end := func() {
@@ -240,23 +202,19 @@ func fillOld(t *testing.T, o old) (queue string) {
 			t.Logf("%s said:\n%s", o.name, said[max(0, len(said)-3000):])
 		}
 	})
-	if err := peer.AwaitListener(listen, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must(t, peer.AwaitListener(listen, time.Minute))
 	never := " NOTIFY=NEVER"
 	if o.name == "opensmtpd" {
 		never = "" // it refuses that behind another recipient's wish
 	}
-	dictate(t, listen, "EHLO source.example",
+	dictate(t, listen,
 		"MAIL FROM:<bob@old.example>"+" RET=HDRS ENVID=QQ+2B314",
 		"RCPT TO:<one@far.example>"+" NOTIFY=SUCCESS,DELAY ORCPT=rfc822;orig+2Bx@far.example",
 		"RCPT TO:<two@far.example>"+never, "RCPT TO:<got@special.example>", "DATA",
 		"MAIL FROM:<>", "RCPT TO:<null@far.example>", "DATA",
 		"MAIL FROM:<bob@old.example>", "RCPT TO:<held@far.example>", "DATA",
 		`MAIL FROM:<bob@old.example>`, quotedRcpt(o), "DATA", "QUIT")
-	if err := special.Wait(1, patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, special.Wait(1, patience))
 	awaitState(t, "mail that waits in "+o.name, func() bool { return o.calm(t, queue) })
 	refuseRunning(t, o, queue)
 	if hold != nil {
@@ -346,7 +304,7 @@ func takeOld(t *testing.T, o old, queue string) {
 	if o.name != "opensmtpd" {
 		want = 3
 	}
-	awaitSink(t, s, sink, want)
+	must(t, sink.Wait(want, patience))
 	if got := did(importJSON(t, s, o.name, "--json", queue)); got != "before 4" {
 		t.Errorf("a second import: %s", got)
 	}
@@ -354,7 +312,7 @@ func takeOld(t *testing.T, o old, queue string) {
 		if out, err := s.Command("zmctl", "freezer", "thaw", "--yes", "import").CombinedOutput(); err != nil {
 			t.Fatalf("thaw: %v\n%s", err, out)
 		}
-		awaitSink(t, s, sink, 4)
+		must(t, sink.Wait(4, patience))
 	}
 	compareOld(t, o, sink.Messages())
 	awaitEmpty(t, s)
@@ -369,13 +327,6 @@ func takeOld(t *testing.T, o old, queue string) {
 	}
 	if got := importJSON(t, s, o.name, "--json", queue); len(got) != 0 {
 		t.Errorf("of an empty queue: %+v", got)
-	}
-}
-
-func awaitSink(t *testing.T, s *suite.Suite, sink *peer.Sink, n int) {
-	t.Helper()
-	if err := sink.Wait(n, patience); err != nil {
-		t.Fatalf("%v\n%s", err, s.Log())
 	}
 }
 
@@ -400,14 +351,10 @@ func compareOld(t *testing.T, o old, got []*peer.Message) {
 	golden := filepath.Join("testdata", "import-"+o.name+".golden")
 	text := regexpSize.ReplaceAllString(strings.Join(lines, "\n")+"\n", "")
 	if os.Getenv("UPDATE_QUEUES") != "" {
-		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(golden, []byte(text), 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if text != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}
@@ -419,30 +366,20 @@ var regexpSize = regexp.MustCompile(` SIZE=\d+`)
 // keepQueue keeps a copy of the messages of a queue for tests without its system.
 func keepQueue(t *testing.T, queue, to string) {
 	t.Helper()
-	if err := os.RemoveAll(to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(to))
 	for _, name := range under(t, queue, "active", "deferred", "hold", "defer", "input", "queue") {
 		rel, err := filepath.Rel(queue, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		info, err := os.Stat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		mode := os.FileMode(0o644)
 		if info.Mode()&0o100 != 0 {
 			mode = 0o755
 		}
 		file := filepath.Join(to, rel)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, b, mode)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, b, mode)))
 	}
 }
 
@@ -453,9 +390,7 @@ func TestMailInPostfixsMaildropIsTaken(t *testing.T) {
 		t.Skip("Postfix is not here, or we are not root")
 	}
 	dir, err := os.MkdirTemp("", "old-") // which other users may enter
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	p := &peer.Postfix{Dir: dir, Listen: "127.0.0.1:1", RelayHost: "[127.0.0.1]:1"}
 	if _, err := p.Command(); err != nil {
@@ -472,7 +407,7 @@ func TestMailInPostfixsMaildropIsTaken(t *testing.T) {
 	if did(list) != "taken 1" || !slices.Equal(list[0].Recipients, []string{"one@far.example", "two@far.example"}) || !list[0].Moved {
 		t.Fatalf("got %+v", list)
 	}
-	awaitSink(t, s, sink, 1)
+	must(t, sink.Wait(1, patience))
 	m := sink.Messages()[0]
 	if len(m.Recipients) != 2 || m.From != "bob@old.example" || !strings.Contains(m.Commands[1], "NOTIFY=FAILURE") {
 		t.Errorf("got %q", m.Commands)

@@ -30,18 +30,14 @@ func TestInodeNumberUsedAgainIsAnotherMessage(t *testing.T) {
 	name := only(t, s, "transport")
 	// A second name keeps the number for us when the message is gone.
 	again := filepath.Join(s.Dir, "again")
-	if err := os.Link(path(s, "queue/"+name), again); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Link(path(s, "queue/"+name), again))
 	busy.Store(false)
 	awaitEmpty(t, s)
 
 	busy.Store(true)
 	number, _, _ := strings.Cut(name, "-")
 	const text = "from <bob@mta.example>\nto <ok@sink.example>\nto <w.second@sink.example>\nenv-end\nSubject: second\n\n"
-	if err := errors.Join(os.WriteFile(again, []byte(text), 0o700), os.Rename(again, path(s, "router/"+number))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(again, []byte(text), 0o700), os.Rename(again, path(s, "router/"+number))))
 	second := event(t, s, "deferred", "rcpt", "w.second@sink.example").Get("id")
 	event(t, s, "delivered", "rcpt", "ok@sink.example", "id", second)
 	if first == second || !strings.HasPrefix(second, "S"+number+"A") {
@@ -63,7 +59,5 @@ func TestInodeNumberUsedAgainIsAnotherMessage(t *testing.T) {
 			t.Errorf("%s got it %d times, want once", to, n)
 		}
 	}
-	if said, code := call(t, s, "zmctl", "check", "--ledger"); code != 0 {
-		t.Errorf("the ledger does not balance: exit code %d, %s", code, said)
-	}
+	balance(t, s)
 }

@@ -19,9 +19,7 @@ func lives(t *testing.T, s *suite.Suite, args ...string) (list []life.Life) {
 	d := json.NewDecoder(strings.NewReader(zmctl(t, s, append([]string{"trace", "--json"}, args...)...)))
 	for d.More() {
 		var l life.Life
-		if err := d.Decode(&l); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Decode(&l))
 		list = append(list, l)
 	}
 	return list
@@ -31,9 +29,7 @@ func lives(t *testing.T, s *suite.Suite, args ...string) (list []life.Life) {
 func logFile(t *testing.T, s *suite.Suite) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(name, []byte(s.Log()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte(s.Log()), 0o600))
 	return name
 }
 
@@ -92,18 +88,13 @@ func TestLifeOfAMessageAcrossStages(t *testing.T) {
 			t.Errorf("caused: %+v", l.Caused)
 		}
 	}
-	text := zmctl(t, s, "trace", "--log", log, id)
-	wantIn(t, text, id+" from <bob@mta.example>", "<one@sink.example>", "    "+report+" from <>")
+	wantIn(t, zmctl(t, s, "trace", "--log", log, id), id, "<one@sink.example>", report)
 	// Without a log the ledger is its source.
 	if l := lives(t, s, id)[0]; strings.Join(l.Told, " ") != "ledger" || !strings.Contains(l.Steps[len(l.Steps)-1].Text, "1 delivered, 2 expired") {
 		t.Errorf("got %+v, want the outcomes from the ledger", l)
 	}
-	if said, code := call(t, s, "zmctl", "trace", "--log", log, "--logs-only", "S1A2"); code != 1 || !strings.Contains(said, "log") {
-		t.Errorf("exit code %d: %s", code, said)
-	}
-	if said, code := call(t, s, "zmctl", "trace", "--log", "/nonexistent", id); code != 1 || !strings.Contains(said, "nonexistent") || !strings.Contains(said, "ledger") {
-		t.Errorf("exit code %d: %s", code, said)
-	}
+	exits(t, s, 1, "zmctl", "trace", "--log", log, "--logs-only", "S1A2")
+	exits(t, s, 1, "zmctl", "trace", "--log", "/nonexistent", id)
 }
 
 // told is what a life says of a recipient that the files say too.

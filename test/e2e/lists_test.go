@@ -1,15 +1,10 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
-	"net"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
-	"zmailer/internal/wire/socketmap"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -21,121 +16,6 @@ func members(from, to int) string {
 		fmt.Fprintf(&b, "user%d@h%d.example\n", i, i%10)
 	}
 	return b.String()
-}
-
-// lookups is a lookup server that knows nothing. The first question about a key that begins
-// with "last-" it answers at once; the other such key when it is opened.
-type lookups struct {
-	mu     sync.Mutex
-	first  string // the key that came first
-	open   chan struct{}
-	passed chan string // keys that begin so, when they are answered
-}
-
-func (g *lookups) answer(_, key string) socketmap.Reply {
-	if !strings.HasPrefix(key, "last-") {
-		return socketmap.Reply{Status: socketmap.NotFound}
-	}
-	g.mu.Lock()
-	if g.first == "" {
-		g.first = key
-	}
-	wait := g.first != key
-	g.mu.Unlock()
-	if wait {
-		<-g.open
-	}
-	select {
-	case g.passed <- key:
-	default: // asked again
-	}
-	return socketmap.Reply{Status: socketmap.NotFound}
-}
-
-// serve answers on a socket until the test ends.
-func (g *lookups) serve(t *testing.T) (source string) {
-	t.Helper()
-	path := filepath.Join(openDir(t), "gate")
-	l, err := new(net.ListenConfig).Listen(context.Background(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				_ = socketmap.Serve(c, c, g.answer) // it ends when the router does
-			}()
-		}
-	}()
-	return "socket:unix:" + path
-}
-
-// Two messages to large lists are submitted at once. Of one the last member is not looked
-// up before the other one's delivery has begun: that does not wait for it, with one worker
-// of the router as with two.
-func TestDeliveryOfAListBeginsWhileAnotherIsExpanded(t *testing.T) {
-	t.Parallel()
-	const size = 3000
-	for _, workers := range []string{"1", "2"} {
-		t.Run(workers, func(t *testing.T) {
-			delivered := make(chan string, 1)
-			sink := newSink(t, &peer.Sink{Discard: true, OnMessage: func(m *peer.Message) {
-				select {
-				case delivered <- m.From:
-				default:
-				}
-			}})
-			g := &lookups{open: make(chan struct{}), passed: make(chan string, 2)}
-			var once sync.Once
-			open := func() { once.Do(func() { close(g.open) }) }
-			source := g.serve(t)
-			s := start(t, sink, func(s *suite.Suite) {
-				s.Settings = map[string]string{"ROUTERWORKERS": workers, "FQDNALIASES": source, "LOOKUPTIMEOUT": "5m"}
-				s.Files["lists/news"] = members(0, size) + "last-news@h0.example\n"
-				s.Files["lists/pets"] = members(size, 2*size) + "last-pets@h0.example\n"
-			})
-			t.Cleanup(open) // before the system is killed
-			submit(t, s, "Subject: x\n\nbody\n", "-f", "bob@mta.example", "news@mta.example")
-			submit(t, s, "Subject: x\n\nbody\n", "-f", "bob@mta.example", "pets@mta.example")
-			begun, err := s.Wait(patience, "a list that is expanded", func(e suite.Event) bool { return e.Is("routed", "rcpts", fmt.Sprint(size+1)) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			from := received(t, delivered, "a delivery while the other list is expanded")
-			key := received(t, g.passed, "the first list's last member")
-			if want := "owner-" + strings.TrimPrefix(key, "last-"); !strings.HasPrefix(from, want[:strings.Index(want, "@")]+"@") {
-				t.Errorf("delivered from %s, and %s was looked up", from, key)
-			}
-			if n := s.Count("routed"); n != 1 {
-				t.Errorf("%d messages were routed before the first delivery of %s", n, begun.Get("id"))
-			}
-			open()
-			if err := sink.Wait(2*(size/100+1), patience); err != nil {
-				t.Error(err)
-			}
-			awaitEmpty(t, s)
-		})
-	}
-}
-
-// received waits for one value.
-func received(t *testing.T, c <-chan string, what string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	select {
-	case v := <-c:
-		return v
-	case <-ctx.Done():
-		t.Fatalf("no %s in %v", what, patience)
-		return ""
-	}
 }
 
 // A message to two lists of 100,000 members in all, half of which are on both: everybody

@@ -1,11 +1,8 @@
 package e2e
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -15,77 +12,25 @@ import (
 	"zmailer/test/suite"
 )
 
-// bySMTP sends one half of a message in DATA; end sends it once more and ends it.
-func bySMTP(t *testing.T, s *suite.Suite, part string) (end func() error) {
-	t.Helper()
-	c, err := net.Dial("tcp", s.SMTPAddr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(2 * patience)); err != nil {
-		t.Fatal(err)
-	}
-	r := bufio.NewReader(c)
-	answered := func(want string) error {
-		line, err := r.ReadString('\n')
-		for err == nil && strings.HasPrefix(line, want+"-") {
-			line, err = r.ReadString('\n')
-		}
-		if err == nil && !strings.HasPrefix(line, want) {
-			err = fmt.Errorf("the server said %q, want %s", line, want)
-		}
-		return err
-	}
-	say := func(line, want string) error {
-		_, err := io.WriteString(c, line)
-		return errors.Join(err, answered(want))
-	}
-	if err := errors.Join(answered("220"), say("EHLO c\r\n", "250"), say("MAIL FROM:<bob@mta.example>\r\n", "250"),
-		say("RCPT TO:<alice@mta.example>\r\n", "250"), say("DATA\r\n", "354")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(c, "Subject: half\r\n\r\n"+wire(part)); err != nil {
-		t.Fatal(err)
-	}
-	return func() error { return errors.Join(say(wire(part)+".\r\n", "250"), say("QUIT\r\n", "221")) }
-}
-
-// bySubmit gives submit one half of a message; end gives it once more.
-func bySubmit(t *testing.T, s *suite.Suite, part string) (end func() error) {
-	t.Helper()
-	cmd := s.Command("submit", "-i", "-f", "bob@mta.example", "alice@mta.example")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait() // it was killed
-		}
-	})
-	if _, err := io.WriteString(in, "Subject: half\n\n"+part); err != nil {
-		t.Fatal(err)
-	}
-	return func() error {
-		_, err := io.WriteString(in, part)
-		return errors.Join(err, in.Close(), cmd.Wait())
-	}
-}
-
-// K9, and the trap "listing that deletes a live writer's temporary file": messages that
-// smtpserver and submit have begun to write, hours ago as it looks, survive every
-// command that lists, checks or repairs, and the starts and sweeps of the daemons. One
-// whose writer is dead is swept meanwhile.
-func TestNobodyTakesAwayWhatIsBeingWritten(t *testing.T) {
+// K9, and the trap "listing that deletes a live writer's temporary file": drafts that smtpserver
+// and submit are writing survive every command that lists, checks or repairs, and the starts and
+// sweeps of the daemons, although their files look hours old. A dead writer's draft is swept
+// meanwhile.
+func TestDraftsOfLiveWritersSurvive(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil, func(s *suite.Suite) { s.Settings = map[string]string{"ROUTERPOLL": "1s"} })
 	part := strings.Repeat("0123456789abcde\n", 16<<10)
-	ends := []func() error{bySMTP(t, s, part), bySubmit(t, s, part)}
+	k := connect(t, s.SMTPAddr)
+	k.envelope("bob@mta.example", "alice@mta.example")
+	k.write("Subject: half\r\n\r\n" + wire(part))
+	cmd := s.Command("submit", "-i", "-f", "bob@mta.example", "alice@mta.example")
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, if all is well
+	_, err = io.WriteString(in, "Subject: half\n\n"+part)
+	must(t, err)
+	const drafts = 2
 	await(t, s, "two drafts", func() (bool, error) {
 		large := 0
 		for _, name := range names(t, s, "public") {
@@ -93,15 +38,13 @@ func TestNobodyTakesAwayWhatIsBeingWritten(t *testing.T) {
 				large++
 			}
 		}
-		return large == len(ends), nil
+		return large == drafts, nil
 	})
 	age := func() {
 		t.Helper()
 		old := time.Now().Add(-3 * time.Hour)
 		for _, name := range names(t, s, "public") {
-			if err := os.Chtimes(path(s, "public/"+name), old, old); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chtimes(path(s, "public/"+name), old, old))
 		}
 	}
 	age()
@@ -114,7 +57,7 @@ func TestNobodyTakesAwayWhatIsBeingWritten(t *testing.T) {
 				got++
 			}
 		}
-		if got != len(ends) {
+		if got != drafts {
 			t.Fatalf("after %s public/ holds %q, want the two that are being written", after, names(t, s, "public"))
 		}
 	}
@@ -129,9 +72,7 @@ func TestNobodyTakesAwayWhatIsBeingWritten(t *testing.T) {
 	age()
 	for _, program := range []string{"router", "scheduler"} {
 		s.Forget()
-		if err := syscall.Kill(oneOf(t, s, program).Pid, syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Kill(oneOf(t, s, program).Pid, syscall.SIGTERM))
 		event(t, s, "started", "program", program)
 		there("the start of the " + program)
 	}
@@ -141,16 +82,12 @@ func TestNobodyTakesAwayWhatIsBeingWritten(t *testing.T) {
 	})
 	there("the sweep")
 	left, err := s.Left()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.DropDrafts(left)
-	for _, end := range ends {
-		if err := end(); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, m := range awaitMail(t, s, "alice", len(ends)) {
+	k.say(wire(part)+".", "250")
+	_, err = io.WriteString(in, part)
+	must(t, errors.Join(err, in.Close(), cmd.Wait()))
+	for _, m := range awaitMail(t, s, "alice", drafts) {
 		if !strings.HasSuffix(string(m), "\n\n"+part+part) {
 			t.Errorf("a message of %d bytes arrived, want both halves", len(m))
 		}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -75,17 +74,13 @@ func holder(t *testing.T, s *suite.Suite, name string) (owner int, pid string) {
 // in mid-delivery, in a container; in the next one the dead agent's pid is a living
 // process's. Its lock is known as a dead one's, and the message is delivered once.
 func TestPidsMayBeLongAndMayComeAgain(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root makes a pid namespace with pids of its choice")
-	}
+	needRoot(t)
 	t.Parallel()
 	for name, first := range map[string]int{"pid of seven digits": 1234567, "pid that fits": 4321} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pidsUpTo(t, first+1000)
-			sink, g := &peer.Sink{}, newGate(t, peer.AtData)
-			sink.Stall = g.stall
-			newSink(t, sink)
+			sink, g := newGate(t, peer.AtData)
 			s := prepare(t, sink, nil)
 			fromPid(t, s, first)
 			begin(t, s)
@@ -109,9 +104,7 @@ func TestPidsMayBeLongAndMayComeAgain(t *testing.T) {
 			}
 			event(t, s, "recovered", "action", "unlocked", "rcpt", "far@sink.example")
 			awaitEmpty(t, s)
-			if got := len(sink.Messages()); got != 1 {
-				t.Errorf("%d messages arrived, want 1", got)
-			}
+			wantArrived(t, sink, 1)
 			stop(t, s)
 		})
 	}

@@ -35,9 +35,7 @@ const listFDs = "exec > $OUT/fds; for f in /proc/$$/fd/*; do test -e $f && echo 
 func startLeaky(t *testing.T) func(cmd *exec.Cmd) error {
 	t.Helper()
 	f, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return func(cmd *exec.Cmd) error {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
@@ -80,29 +78,19 @@ func programs(t *testing.T, files map[string]string, modes map[string]os.FileMod
 	t.Helper()
 	s = prepare(t, nil, func(s *suite.Suite) { s.Files["scheduler.conf"] = pipeConf })
 	out = filepath.Join(s.Dir, "out")
-	if err := os.Mkdir(out, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(out, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(out, 0o777))
+	must(t, os.Chmod(out, 0o777))
 	for name, text := range files {
 		file := filepath.Join(filepath.Dir(s.Config()), name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		write(t, file, strings.ReplaceAll(text, "$OUT", out))
 		mode, ok := modes[name]
 		if !ok {
 			mode = 0o644
 		}
-		if err := os.Chmod(file, mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(file, mode))
 		if os.Geteuid() == 0 {
-			if err := os.Chown(file, programUser(), programUser()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chown(file, programUser(), programUser()))
 		}
 	}
 	s.Starter = startLeaky(t)

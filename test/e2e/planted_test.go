@@ -28,30 +28,21 @@ func newPlanted(t *testing.T) *planted {
 	p := &planted{T: t, sink: newSink(t, &peer.Sink{})}
 	p.s = prepare(t, p.sink, func(s *suite.Suite) { s.Settings = map[string]string{"ROUTERPOLL": "1s"} })
 	submit(t, p.s, "Subject: planted\n\nbody\n", "-f", "bob@mta.example", "far@sink.example")
-	if said, code := call(t, p.s, "router", "--once"); code != 0 {
-		t.Fatalf("router --once: %s", said)
-	}
+	exits(t, p.s, 0, "router", "--once")
 	p.name = only(t, p.s, "queue")
 	p.spec = []byte(read(t, path(p.s, "transport/"+p.name)))
 	return p
 }
 
-func (p *planted) must(err error) {
-	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
-}
-
 // move renames a file of the postoffice.
 func (p *planted) move(from, to string) {
 	p.Helper()
-	p.must(os.Rename(path(p.s, from), path(p.s, to)))
+	must(p.T, os.Rename(path(p.s, from), path(p.s, to)))
 }
 
 func (p *planted) remove(name string) {
 	p.Helper()
-	p.must(os.Remove(path(p.s, name)))
+	must(p.T, os.Remove(path(p.s, name)))
 }
 
 func (p *planted) queue() string     { return "queue/" + p.name }
@@ -64,15 +55,15 @@ func (p *planted) work() string { return "router/.." + p.name }
 func (p *planted) cut(name string, by int64) {
 	p.Helper()
 	info, err := os.Stat(path(p.s, name))
-	p.must(err)
-	p.must(os.Truncate(path(p.s, name), info.Size()-by))
+	must(p.T, err)
+	must(p.T, os.Truncate(path(p.s, name), info.Size()-by))
 }
 
 // rcpt is the recipient as it stands in the specification.
 func (p *planted) rcpt() workspec.Recipient {
 	p.Helper()
 	parsed, err := workspec.Parse(p.spec)
-	p.must(err)
+	must(p.T, err)
 	return parsed.Groups[0].Recipients[0]
 }
 
@@ -80,10 +71,10 @@ func (p *planted) rcpt() workspec.Recipient {
 func (p *planted) tag(tag []byte) {
 	p.Helper()
 	f, err := os.OpenFile(path(p.s, p.transport()), os.O_WRONLY, 0)
-	p.must(err)
+	must(p.T, err)
 	_, err = f.WriteAt(tag, workspec.TagOffset(p.rcpt().Offset))
-	p.must(err)
-	p.must(f.Close())
+	must(p.T, err)
+	must(p.T, f.Close())
 }
 
 func (p *planted) final(t workspec.Tag) { p.tag(workspec.TagBytes(workspec.FormatOurs, t)) }
@@ -91,11 +82,7 @@ func (p *planted) final(t workspec.Tag) { p.tag(workspec.TagBytes(workspec.Forma
 // append adds a line to the specification.
 func (p *planted) append(line []byte) {
 	p.Helper()
-	f, err := os.OpenFile(path(p.s, p.transport()), os.O_WRONLY|os.O_APPEND, 0)
-	p.must(err)
-	_, err = f.Write(line)
-	p.must(err)
-	p.must(f.Close())
+	write(p.T, path(p.s, p.transport()), read(p.T, path(p.s, p.transport()))+string(line))
 }
 
 func (p *planted) event(word string, pairs ...string) {
@@ -127,10 +114,9 @@ func (p *planted) report(name string) {
 		{Key: "file", Value: name}, {Key: "kind", Value: "failed"}, {Key: "rcpts", Value: fmt.Sprint(r.Offset)}}}))
 }
 
-// Every state of docs/spool.md "Recovery", made by hand while nothing runs: the next
-// start takes each up, brings the message to its end once, says what it did, and
-// leaves nothing.
-func TestPlantedStatesAreTakenUp(t *testing.T) {
+// Every state of docs/spool.md "Recovery", made by hand while nothing runs: the next start
+// recovers from each, brings the message to its end once, logs what it did, and leaves nothing.
+func TestEveryStateIsRecovered(t *testing.T) {
 	t.Parallel()
 	const prepared = "report.1.dn0kpsb1upkv.1"
 	tests := map[string]struct {
@@ -195,7 +181,7 @@ func TestPlantedStatesAreTakenUp(t *testing.T) {
 			plant: func(p *planted) {
 				n, _ := postoffice.ParseName(p.name)
 				dir := "queue/" + postoffice.HashDir(n.Ino, 1)
-				p.must(os.Mkdir(path(p.s, dir), 0o755))
+				must(p.T, os.Mkdir(path(p.s, dir), 0o755))
 				p.move(p.queue(), dir+"/"+p.name)
 			},
 			arrives: 1, event: []string{"recovered", "action", postoffice.MoveEnded},
@@ -217,7 +203,7 @@ func TestPlantedStatesAreTakenUp(t *testing.T) {
 				p.report(prepared)
 				text := "errormsg\nchannel error\nto <bob@mta.example>\nenv-end\nSubject: prepared\n\n"
 				write(p.T, path(p.s, "public/"+prepared), fmt.Sprintf("comment octets %016d\n%s", len(text)+32, text))
-				p.must(os.Chmod(path(p.s, "public/"+prepared), 0o600))
+				must(p.T, os.Chmod(path(p.s, "public/"+prepared), 0o600))
 			},
 			reports: 1, event: []string{"recovered", "action", "report", "file", prepared},
 		},
@@ -227,7 +213,7 @@ func TestPlantedStatesAreTakenUp(t *testing.T) {
 		"report prepared, not recorded": {
 			plant: func(p *planted) {
 				write(p.T, path(p.s, "public/"+prepared), "comment oct")
-				p.must(os.Chmod(path(p.s, "public/"+prepared), 0o600))
+				must(p.T, os.Chmod(path(p.s, "public/"+prepared), 0o600))
 			},
 			arrives: 1, event: []string{"recovered", "action", postoffice.Swept, "name", "public/" + prepared},
 		},
@@ -245,9 +231,7 @@ func TestPlantedStatesAreTakenUp(t *testing.T) {
 				event(t, p.s, tt.event[0], tt.event[1:]...)
 			}
 			if tt.arrives > 0 {
-				if err := p.sink.Wait(tt.arrives, patience); err != nil {
-					t.Fatal(err)
-				}
+				must(t, p.sink.Wait(tt.arrives, patience))
 			}
 			if tt.reports > 0 {
 				awaitMail(t, p.s, "bob", tt.reports)
@@ -265,25 +249,4 @@ func TestPlantedStatesAreTakenUp(t *testing.T) {
 			}
 		})
 	}
-}
-
-// K10: a message file that was taken away by hand may come back within a minute; then
-// its specification is put away, and the log names who did not get it.
-func TestMessageTakenAwayByHandIsGivenUpAfterAMinute(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("it takes a minute")
-	}
-	p := newPlanted(t)
-	p.remove(p.queue())
-	begin(t, p.s)
-	if _, err := p.s.Wait(time.Minute+patience, "message-lost", func(e suite.Event) bool {
-		return e.Word == "message-lost" && e.Level == "ERROR" && e.Get("rcpt") == "far@sink.example"
-	}); err != nil {
-		t.Fatal(err)
-	}
-	await(t, p.s, "end of the specification", func() (bool, error) {
-		left, err := p.s.Left()
-		return len(left) == 1 && left[0] == "quarantine/transport."+p.name+".message-gone", err
-	})
 }

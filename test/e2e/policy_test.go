@@ -35,9 +35,7 @@ func TestPolicyRoutesRejectsAndFreezes(t *testing.T) {
 		s.Files["router.star"] = strings.Replace(policyText, "%s", sink.RouteHost(), 1)
 	})
 	submit(t, s, "Subject: three\n\nx\n", "-f", "bob@mta.example", "ann@away.example", "boss@mta.example", "old@mta.example")
-	if err := sink.Wait(1, patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sink.Wait(1, patience))
 	wantIn(t, string(awaitMail(t, s, "alice", 1)[0]), "X-Was-For: old@mta.example\n", "Subject: three\n")
 	report := string(awaitMail(t, s, "bob", 1)[0])
 	wantIn(t, report, "Status: 5.7.1", "the boss reads no mail", "boss@mta.example")
@@ -103,16 +101,8 @@ func TestPolicyThatFailsLosesNothing(t *testing.T) {
 	wantIn(t, said, star+":2:")
 
 	replace(t, star, "def message(m):\n    return add_header(\"X-Level\", \"7\")\n")
-	if said, code := call(t, s, "zmctl", "check-config"); code != 0 {
-		t.Errorf("check-config: exit code %d, %s", code, said)
-	}
-	await(t, s, "delivery by the mended program", func() (bool, error) {
-		if left, err := s.Left(); err != nil || len(left) == 0 {
-			return true, err
-		}
-		_, _ = call(t, s, "zmctl", "resubmit", "policy")
-		return false, nil
-	})
+	exits(t, s, 0, "zmctl", "check-config")
+	resubmitted(t, s)
 	event(t, s, "policy-read")
 	mail := awaitMail(t, s, "alice", 1)
 	if wantIn(t, string(mail[0]), "X-Level: 7\n", "\n\nbody\n"); len(mail) != 1 {
@@ -121,19 +111,6 @@ func TestPolicyThatFailsLosesNothing(t *testing.T) {
 	awaitEmpty(t, s)
 	balance(t, s)
 	stop(t, s)
-}
-
-// A router does not start with a program that cannot be used: exit code 78, line, column.
-func TestRouterDoesNotStartWithABadPolicy(t *testing.T) {
-	t.Parallel()
-	s := prepare(t, nil, func(s *suite.Suite) {
-		s.Files["router.star"] = "def message(m):\n    return rout(\"smtp!x\")\n"
-	})
-	said, code := call(t, s, "router", "--once")
-	if code != 78 {
-		t.Errorf("exit code %d, want 78", code)
-	}
-	wantIn(t, said, confFile(s, "router.star")+":2:12: undefined: rout")
 }
 
 // replace puts another file in the place of one, as an editor does.

@@ -28,9 +28,7 @@ func TestConfigurationIsCheckedAndReloaded(t *testing.T) {
 	}
 	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "one@sink.example")
 	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "alice@mta.example")
-	if err := sink.Wait(1, patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sink.Wait(1, patience))
 	event(t, s, "unknown-channel", "rcpt", "alice@mta.example")
 
 	configure(t, s, "scheduler.conf", strings.Replace(conf, "maxta=20", "maxtr=20 rate=much", 1))
@@ -38,9 +36,7 @@ func TestConfigurationIsCheckedAndReloaded(t *testing.T) {
 	if code != config.ExitConfig || !strings.Contains(said, "scheduler.conf:2:56: rate=much") {
 		t.Errorf("check-config of a bad one: %d\n%s", code, said)
 	}
-	if said, code = run(t, s.Command("zmctl", "reload")); code != 0 {
-		t.Errorf("reload: %d\n%s", code, said)
-	}
+	exits(t, s, 0, "zmctl", "reload")
 	event(t, s, "conf-refused")
 
 	// What stands behind the level of tls= the agent knows.
@@ -51,42 +47,15 @@ func TestConfigurationIsCheckedAndReloaded(t *testing.T) {
 	}
 
 	configure(t, s, "scheduler.conf", strings.Replace(conf, "expiry=1h", "expiry=2h start=3", 1))
-	if said, code = run(t, s.Command("zmctl", "reload")); code != 0 {
-		t.Errorf("reload: %d\n%s", code, said)
-	}
+	exits(t, s, 0, "zmctl", "reload")
 	event(t, s, "conf-read")
 	awaitMail(t, s, "alice", 1)
 	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "two@sink.example")
-	if err := sink.Wait(2, patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sink.Wait(2, patience))
 	awaitEmpty(t, s)
 	if n := s.Count("agent-started", "channel", "smtp"); n != 1 {
 		t.Errorf("%d agents for smtp were started, want the one of the beginning", n)
 	}
-}
-
-// M42: the freeze flag keeps the scheduler from being started, and says so; thawed, it
-// starts.
-func TestFrozenServiceDoesNotStart(t *testing.T) {
-	t.Parallel()
-	s := start(t, nil, nil)
-	stop(t, s)
-	if said, code := run(t, s.Command("zmctl", "reload")); code != 1 || !strings.Contains(said, "no scheduler") {
-		t.Errorf("reload without a scheduler: %d\n%s", code, said)
-	}
-	for range 2 {
-		if said, code := run(t, s.Command("zmctl", "freeze-service", "the disk is moved")); code != 0 {
-			t.Errorf("freeze: %d\n%s", code, said)
-		}
-	}
-	refused(t, s, [][]string{{"scheduler"}, {"zmctl", "run"}}, "the disk is moved); zmctl thaw-service lets it start")
-	for range 2 {
-		if said, code := run(t, s.Command("zmctl", "thaw-service")); code != 0 {
-			t.Errorf("thaw: %d\n%s", code, said)
-		}
-	}
-	restart(t, s)
 }
 
 // M22: the flags of a start, as ZMailer's scheduler has them; frozen, it looks and starts
@@ -99,27 +68,19 @@ func TestFlagsOfAStart(t *testing.T) {
 	stop(t, s)
 	configure(t, s, "scheduler.conf", schedulerConf)
 	for _, flags := range []string{"-E 0", "-E x", "-p smtp", "-p /h", "-HHH"} {
-		if said, code := run(t, s.Command("scheduler", strings.Fields(flags)...)); code != config.ExitUsage {
-			t.Errorf("%s: exit code %d\n%s", flags, code, said)
-		}
+		exits(t, s, config.ExitUsage, "scheduler", strings.Fields(flags)...)
 	}
 	for _, flags := range []string{"-F", "-SF -E 5", "-p smtp/*"} {
 		cmd := s.Command("scheduler", strings.Fields(flags)...)
 		out, err := cmd.StderrPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, cmd.Start())
 		var said strings.Builder
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
 			fmt.Fprintln(&said, lines.Text())
 			if strings.Contains(lines.Text(), "scanned") {
-				if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-					t.Fatal(err)
-				}
+				must(t, cmd.Process.Signal(syscall.SIGTERM))
 			}
 		}
 		if err := cmd.Wait(); err != nil || !strings.Contains(said.String(), "scanned") || strings.Contains(said.String(), "agent-started") {

@@ -9,9 +9,9 @@ import (
 	"zmailer/test/suite"
 )
 
-// M38: a server that answers with sixty kilobytes of control characters, of lines
-// that look like ours, and of boundaries makes a report that is short and whole; so does
-// one that refuses a thousand recipients of a message with that. The programs stay small.
+// M38: a server that answers with sixty kilobytes of control characters, of lines that look like
+// fields of a report, and of boundaries causes a report that is short and valid, also for a
+// thousand recipients. The programs stay small.
 func TestHostileRepliesMakeReadableReports(t *testing.T) {
 	t.Parallel()
 	var reply strings.Builder
@@ -23,7 +23,7 @@ func TestHostileRepliesMakeReadableReports(t *testing.T) {
 	s := start(t, sink, func(s *suite.Suite) { s.Users = []string{"ann", "bob"} })
 	submit(t, s, "Subject: one\n\nx\n", "-f", "ann@mta.example", "one@sink.example")
 	args := []string{"-f", "bob@mta.example"}
-	const many = 1200
+	const many = 1010
 	for i := range many {
 		args = append(args, fmt.Sprintf("r%d@sink.example", i))
 	}
@@ -63,13 +63,6 @@ func TestHostileRepliesMakeReadableReports(t *testing.T) {
 			t.Logf("%s: %d MB at most", p.Name, peak>>20)
 		}
 	}
-	readParts(t, texts)
-}
-
-// readParts gives reports to Python's parser, whose word on how many recipients each has
-// must be ours.
-func readParts(t *testing.T, texts map[string]string) {
-	t.Helper()
 	for name, text := range texts {
 		if n := strings.Count(text, "\nAction: "); n > 0 {
 			readStrictlyN(t, map[string]string{name: text}, n)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -82,9 +81,7 @@ func TestSendersHearOfWhatTheyWanted(t *testing.T) {
 	awaitEmpty(t, s)
 	for _, c := range cases {
 		mail, err := suite.Mail(s.Maildir(c.user))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := ""
 		for _, m := range mail {
 			for line := range strings.Lines(string(m)) {
@@ -125,13 +122,9 @@ func TestReportTellsWhatTheSenderGave(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for name, tt := range tests {
-		src := peer.Source{Addr: s.SMTPAddr, Connections: 1, Messages: 1, From: "bob@mta.example",
-			MailParams: "ENVID=QQ+2B314159" + tt.ret, RcptParams: "NOTIFY=FAILURE ORCPT=rfc822;Orig+2BUser@a.example.com",
-			To:   func(int) string { return "nosuch@sink.example" },
-			Body: func(int) []byte { return []byte("Subject: returned to sender\r\n\r\nthe secret body\r\n") }}
-		if err := src.Run(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		src := source(s, 1, "bob@mta.example", "nosuch@sink.example", "Subject: returned to sender\n\nthe secret body\n")
+		src.MailParams, src.RcptParams = "ENVID=QQ+2B314159"+tt.ret, "NOTIFY=FAILURE ORCPT=rfc822;Orig+2BUser@a.example.com"
+		must(t, src.Run(context.Background()))
 		report := ""
 		for _, m := range awaitMail(t, s, "bob", len(seen)+1) {
 			if !seen[string(m)] {
@@ -192,37 +185,5 @@ func TestNoReportOfAReport(t *testing.T) {
 				t.Error("bob has mail")
 			}
 		})
-	}
-}
-
-// M36: what fails within the interval goes in one report, while others are still tried.
-func TestFailuresAreReportedWithinTheInterval(t *testing.T) {
-	t.Parallel()
-	var s *suite.Suite
-	sink := newSink(t, &peer.Sink{Rcpt: func(a string, attempt int) string {
-		switch {
-		case strings.HasPrefix(a, "bad"), strings.HasPrefix(a, "soon") && attempt > 1:
-			return "550 5.1.1 no such user"
-		case strings.HasPrefix(a, "slow") && s.Count("report") > 0:
-			return ""
-		}
-		return "451 4.2.1 later"
-	}})
-	s = prepare(t, sink, func(s *suite.Suite) {
-		s.Files["scheduler.conf"] = "PARAM global-report-interval = 4s\n" + schedulerConf
-	})
-	begin(t, s)
-	submit(t, s, "Subject: x\n\nx\n", "-f", "bob@mta.example", "bad@sink.example", "soon@sink.example", "slow@sink.example")
-	failed := event(t, s, "failed", "rcpt", "bad@sink.example")
-	report := event(t, s, "report", "kind", "failed")
-	if waited := report.Time.Sub(failed.Time); waited < 2*time.Second || report.Get("recipients") != "2" {
-		t.Errorf("after %v: %+v", waited, report)
-	}
-	if last := event(t, s, "delivered", "rcpt", "slow@sink.example"); last.Time.Before(report.Time) {
-		t.Error("the report waited for the last recipient")
-	}
-	awaitEmpty(t, s)
-	if n := s.Count("report"); n != 1 {
-		t.Errorf("%d reports, want 1", n)
 	}
 }

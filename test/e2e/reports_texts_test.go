@@ -25,12 +25,8 @@ func TestTextsAreReadAgain(t *testing.T) {
 	replace := func(text, comment string) {
 		t.Helper()
 		for name, content := range map[string]string{file: text, strings.TrimSuffix(s.Config(), "zmailer.conf") + "scheduler.conf": conf + comment} {
-			if err := os.WriteFile(name+".new", []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(name+".new", name); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(name+".new", []byte(content), 0o644))
+			must(t, os.Rename(name+".new", name))
 		}
 	}
 	told := func(subject string, n int) {

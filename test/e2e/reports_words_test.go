@@ -50,11 +50,9 @@ func TestReportsInTheirSendersWords(t *testing.T) {
 	submit(t, s, "Subject: x\nAccept-Language: fr-CA, en;q=0.1\n\nx\n", "-f", "franz@mta.example", "x@dead.example")
 	submit(t, s, "Subject: x\n\nx\n", "-f", "dora@mta.example", "x@slow.example")
 	submit(t, s, "Subject: x\n\nx\n", "-f", "sven@mta.example", "-N", "success", "x@good.example")
-	src := peer.Source{Addr: s.SMTPAddr, Connections: 1, Messages: 1, From: "jürgen@utf8.example", MailParams: "SMTPUTF8",
-		To: func(int) string { return "пример@bad.example" }, Body: func(int) []byte { return []byte("Subject: Grüße\r\n\r\nтело\r\n") }}
-	if err := src.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	src := source(s, 1, "jürgen@utf8.example", "пример@bad.example", "Subject: Grüße\n\nтело\n")
+	src.MailParams = "SMTPUTF8"
+	must(t, src.Run(t.Context()))
 	awaitEmpty(t, s)
 	texts := map[string]string{}
 	for user, words := range map[string][]string{
@@ -106,9 +104,7 @@ func readStrictlyN(t *testing.T, texts map[string]string, recipients int) {
 	args := []string{filepath.Join("..", "..", "internal", "mail", "dsn", "testdata", "strict.py")}
 	for name, text := range texts {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 		args = append(args, file)
 	}
 	out, err := exec.CommandContext(t.Context(), python, args...).CombinedOutput()

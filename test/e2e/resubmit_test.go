@@ -35,27 +35,6 @@ func TestDur5MailIsDeliveredAfterALookupOutage(t *testing.T) {
 	balance(t, s)
 }
 
-// Dur5: what zmctl says of deferred mail.
-func TestDur5ZmctlSaysWhenMailIsRoutedAgain(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ setting, words, status string }{
-		"by itself": {"5m,1h", "It tries again in ", "1 deferred, routed again in "},
-		"off":       {"off", "zmctl resubmit --check ", "1 deferred\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := prepare(t, nil, func(s *suite.Suite) { s.Settings = map[string]string{"RESUBMIT": c.setting} })
-			configure(t, s, "aliases", "team: :include:"+s.Dir+"/team\n")
-			begin(t, s)
-			submit(t, s, "Subject: x\n\nbody\n", "team@mta.example")
-			id := event(t, s, "deferred", "program", "router").Get("id")
-			wantIn(t, zmctl(t, s, "why", id), c.words)
-			wantIn(t, zmctl(t, s, "show", id), c.words)
-			wantIn(t, zmctl(t, s, "status"), c.status)
-		})
-	}
-}
-
 // Dur5: past RESUBMITEXPIRY the sender is told that the mail was given up, with 5.4.7, and
 // nobody is where NOTIFY=NEVER was asked for. Nothing is left.
 func TestDur5MailIsGivenUpAfterALongOutage(t *testing.T) {

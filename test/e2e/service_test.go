@@ -54,9 +54,7 @@ func TestServiceInTheBackground(t *testing.T) {
 		return strings.Count(zmctl(t, s, "log", "--event", "delivered"), "\n") == 2, nil
 	})
 
-	if err := os.Rename(log, log+".1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(log, log+".1"))
 	zmctl(t, s, "reload")
 	submit(t, s, "Subject: three\n\n", "-f", "bob@mta.example", "alice@mta.example")
 	awaitMail(t, s, "alice", 3)
@@ -74,16 +72,12 @@ func TestServiceInTheBackground(t *testing.T) {
 	}
 
 	zmctl(t, s, "freeze-service", "the disk is moved")
-	if said, code := call(t, s, "zmctl", "start", "--direct"); code != config.ExitConfig || !strings.Contains(said, "the disk is moved") {
-		t.Errorf("start of a frozen service: %d %s", code, said)
-	}
+	exits(t, s, config.ExitConfig, "zmctl", "start", "--direct")
 	zmctl(t, s, "thaw-service")
 	zmctl(t, s, "start", "--direct")
 	zmctl(t, s, "cleanup")
 	zmctl(t, s, "stop", "--direct")
-	if said, code := call(t, s, "zmctl", "stop", "--direct"); code != 0 {
-		t.Errorf("a second stop: %d %s", code, said)
-	}
+	exits(t, s, 0, "zmctl", "stop", "--direct")
 }
 
 // A port that is taken, and a zmctl run that is killed: start tells of the one, and after
@@ -101,16 +95,12 @@ func TestServiceComesBackAfterAKill(t *testing.T) {
 	zmctl(t, other, "stop", "--direct") // it would take the port when it is free
 
 	ours, err := s.Processes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	killed := 0
 	for _, p := range ours {
 		if p.Name == "zmctl" {
 			killed++
-			if err := syscall.Kill(p.Pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			must(t, syscall.Kill(p.Pid, syscall.SIGKILL))
 		}
 	}
 	if killed != 1 {

@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
-	"io"
 	"net"
 	"regexp"
 	"strings"
@@ -15,8 +13,8 @@ import (
 	"zmailer/test/suite"
 )
 
-// naive is an SMTP server that takes what it should not for the end of a message, and
-// what is behind it for commands.
+// naive is an SMTP server that accepts wrong ends of a message, and reads what follows as
+// commands.
 type naive struct {
 	end      *regexp.Regexp
 	dropNUL  bool
@@ -30,9 +28,7 @@ type naive struct {
 func startNaive(t *testing.T, end string, dropNUL bool) *naive {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := &naive{end: regexp.MustCompile(end), dropNUL: dropNUL, listener: l, got: make(chan struct{}, 1000)}
 	t.Cleanup(func() { l.Close() })
 	go func() {
@@ -99,8 +95,8 @@ func (n *naive) serve(c net.Conn) {
 	}
 }
 
-// The whole way: what was put into a message to end it at a server behind us does not,
-// whatever that server takes for an end; one message comes in, one goes out.
+// Text that ends a message early at a careless next hop does not do so, whatever that server
+// accepts as an end: one message comes in, one goes out.
 func TestNothingIsSmuggledThrough(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -123,7 +119,7 @@ func TestNothingIsSmuggledThrough(t *testing.T) {
 		t.Run("to a server "+name, func(t *testing.T) {
 			// That it is naive: told directly, it takes the second message.
 			fooled := startNaive(t, server.end, server.dropNUL)
-			deliver(t, fooled.listener.Addr().String(), "", "first"+server.fools+"MAIL FROM:<evil@example.net>\r\nDATA\r\nsmuggled\r\n", false)
+			deliver(t, fooled.listener.Addr().String(), "", "first"+server.fools+"MAIL FROM:<evil@example.net>\r\nDATA\r\nsmuggled\r\n", false, "far@d.example")
 			awaitState(t, "second message at a server that is naive", func() bool {
 				fooled.mu.Lock()
 				defer fooled.mu.Unlock()
@@ -142,7 +138,7 @@ func TestNothingIsSmuggledThrough(t *testing.T) {
 				text := "Subject: x\r\n\r\nfirst" + end + "MAIL FROM:<evil@example.net>\r\nRCPT TO:<c@d.example>\r\nDATA\r\nsmuggled\r\n"
 				for _, addr := range []string{"", "203.0.113.9"} { // this machine's programs, and another's
 					for _, bdat := range []bool{false, true} {
-						if got := deliver(t, s.SMTPAddr, addr, text, bdat); !strings.HasPrefix(got, "250 2.0.0") {
+						if got := deliver(t, s.SMTPAddr, addr, text, bdat, "far@d.example"); !strings.HasPrefix(got, "250 2.0.0") {
 							t.Fatalf("%s: %q", name, got)
 						}
 						sent++
@@ -179,8 +175,8 @@ func TestNothingIsSmuggledThrough(t *testing.T) {
 	}
 }
 
-// A stranger's message with such an end is refused, unless SMTPBARELF says otherwise.
-func TestStrangersBareLFIsRefused(t *testing.T) {
+// An unauthenticated client's message with such an end is rejected, unless SMTPBARELF allows it.
+func TestBareLFOfUnauthenticatedClientsIsRejected(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil, func(s *suite.Suite) {
 		s.Settings = map[string]string{"XCLIENTNETS": "127.0.0.0/8"}
@@ -194,52 +190,22 @@ func TestStrangersBareLFIsRefused(t *testing.T) {
 	awaitEmpty(t, s)
 }
 
-// deliver sends one message by SMTP, for a client at addr if there is one, and gives the
-// last reply.
-func deliver(t *testing.T, server, addr, text string, bdat bool, rcpts ...string) string {
+// deliver sends one message by SMTP, for a client at addr if there is one, and returns the
+// reply to it.
+func deliver(t *testing.T, server, addr, text string, bdat bool, rcpt string) string {
 	t.Helper()
-	c, err := net.Dial("tcp", server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	r := bufio.NewReader(c)
-	say := func(text, want string) (got string) {
-		t.Helper()
-		if _, err := io.WriteString(c, text); err != nil {
-			t.Fatal(err)
-		}
-		for got = "    "; got[3] != ' ' || got == "    "; {
-			if got, err = r.ReadString('\n'); err != nil || len(got) < 4 {
-				t.Fatalf("after %.40q: %q, %v", text, got, err)
-			}
-		}
-		if !strings.HasPrefix(got, want) {
-			t.Fatalf("after %.40q: %q, want %s", text, got, want)
-		}
-		return got
-	}
-	if len(rcpts) == 0 {
-		rcpts = []string{"far@d.example"}
-	}
-	say("", "220")
-	say("EHLO client.example\r\n", "250")
+	k := connect(t, server)
+	defer k.c.Close()
 	if addr != "" {
-		say("XCLIENT ADDR="+addr+"\r\n", "220")
-		say("EHLO client.example\r\n", "250")
-	}
-	say("MAIL FROM:<bob@mta.example>\r\n", "250")
-	for _, rcpt := range rcpts {
-		say("RCPT TO:<"+rcpt+">\r\n", "250")
+		k.say("XCLIENT ADDR="+addr, "220")
+		k.say("EHLO client.example", "250")
 	}
 	if bdat {
-		var all bytes.Buffer
-		fmt.Fprintf(&all, "BDAT %d LAST\r\n%s", len(text), text)
-		return say(all.String(), "")
+		k.say("MAIL FROM:<bob@mta.example>", "250")
+		k.say("RCPT TO:<"+rcpt+">", "250")
+		k.write(fmt.Sprintf("BDAT %d LAST\r\n%s", len(text), text))
+		return k.expect("BDAT", "")
 	}
-	say("DATA\r\n", "354")
-	return say(text+".\r\n", "")
+	k.envelope("bob@mta.example", rcpt)
+	return k.say(text+".", "")
 }

@@ -13,10 +13,10 @@ import (
 	"zmailer/test/suite"
 )
 
-// Of a long queue zmctl status tells the running scheduler's counts and walks neither
-// queue/ nor transport/; they are those of the files. Without a scheduler it counts the
-// files itself.
+// Del8: of a long queue zmctl status prints the counts of the running scheduler, which are those of
+// the files. Without a scheduler it counts the files itself.
 func TestDel8StatusTakesTheSchedulersCounts(t *testing.T) {
+	t.Parallel()
 	const messages = 20_001 // one more than status counts file by file
 	s := prepare(t, nil, func(s *suite.Suite) {
 		s.Files["scheduler.conf"] = "*/*\n\tqueueonly interval=1h maxta=1\n\tcommand=\"ta-smtp $channel\"\n"
@@ -56,9 +56,7 @@ func TestDel8StatusTakesTheSchedulersCounts(t *testing.T) {
 	if got.Counts == nil || got.Counts.Messages != messages || got.Counts.Recipients != messages {
 		t.Fatalf("got %+v, want the scheduler's counts", got.Counts)
 	}
-	if err := s.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Stop())
 	got, byFiles := status()
 	if got.Counts != nil {
 		t.Errorf("got %+v, the counts of a scheduler that does not run", got.Counts)
@@ -74,24 +72,18 @@ func TestDel8StatusTakesTheSchedulersCounts(t *testing.T) {
 func plantQueued(t *testing.T, s *suite.Suite, address string) {
 	t.Helper()
 	const envelope, header = "channel error\nto x\nenv-end\nFrom: a@b\n\n", "From: a@b\n"
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	work := path(s, "router/..plant")
-	must(os.WriteFile(work, []byte(envelope+"Body.\n"), 0o600))
+	must(t, os.WriteFile(work, []byte(envelope+"Body.\n"), 0o600))
 	var st unix.Stat_t
-	must(unix.Stat(work, &st))
+	must(t, unix.Stat(work, &st))
 	name := strconv.FormatUint(st.Ino, 10)
-	must(os.Rename(work, path(s, "queue/"+name)))
+	must(t, os.Rename(work, path(s, "queue/"+name)))
 	var b bytes.Buffer
 	w := workspec.NewWriter(&b)
 	w.Preamble(&workspec.Spec{Message: name, BodyOffset: int64(len(envelope))})
 	w.Group(workspec.Sender{Channel: "local", Host: "a", Address: "a@b", Privilege: "1"},
 		[]workspec.Recipient{{Channel: "smtp", Host: "a.example", Address: address, Privilege: "1"}}, []byte(header))
-	must(w.Close())
-	must(os.WriteFile(work, b.Bytes(), 0o600))
-	must(os.Rename(work, path(s, "transport/"+name)))
+	must(t, w.Close())
+	must(t, os.WriteFile(work, b.Bytes(), 0o600))
+	must(t, os.Rename(work, path(s, "transport/"+name)))
 }

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bufio"
-	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -11,8 +9,8 @@ import (
 	"zmailer/test/peer"
 )
 
-// A17: SIGTERM while an agent is in DATA: that delivery is finished, nothing new is
-// begun, and what came too late waits for the next start.
+// A17: SIGTERM while an agent is in DATA: that delivery is finished, no other one begins, and
+// later messages wait for the next start.
 func TestStopFinishesADeliveryInData(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{peer.AtData, peer.AtDot} {
@@ -23,14 +21,10 @@ func TestStopFinishesADeliveryInData(t *testing.T) {
 			event(t, s, "stopping", "program", "scheduler", "deliveries", "1")
 			submit(t, s, "Subject: late\n\n", "-f", "bob@mta.example", "late@sink.example")
 			g.release()
-			timer := time.NewTimer(patience)
-			defer timer.Stop()
 			select {
 			case err := <-ended:
-				if err != nil {
-					t.Errorf("stop: %v", err)
-				}
-			case <-timer.C:
+				must(t, err)
+			case <-time.After(patience):
 				t.Fatal("it does not stop")
 			}
 			if got := rcptsOf(sink); got != "far@sink.example" {
@@ -52,41 +46,14 @@ func TestStopFinishesADeliveryInData(t *testing.T) {
 	}
 }
 
-// A17: SIGTERM while a client is in DATA: its message is taken and answered.
+// A17: SIGTERM while a client is in DATA: its message is accepted and answered.
 func TestStopFinishesASubmissionInData(t *testing.T) {
 	t.Parallel()
 	sink := newSink(t, &peer.Sink{})
 	s := start(t, sink, nil)
-	c, err := net.Dial("tcp", s.SMTPAddr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	in := bufio.NewReader(c)
-	say := func(line, want string) {
-		t.Helper()
-		if line != "" {
-			fmt.Fprint(c, line+"\r\n")
-		}
-		got := "-"
-		for err := error(nil); len(got) > 3 && got[3] == '-' || got == "-"; {
-			if got, err = in.ReadString('\n'); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if !strings.HasPrefix(got, want) {
-			t.Fatalf("%s: got %q, want %s", line, got, want)
-		}
-	}
-	say("", "220")
-	say("EHLO client.example", "250")
-	say("MAIL FROM:<bob@mta.example>", "250")
-	say("RCPT TO:<far@sink.example>", "250")
-	say("DATA", "354")
-	fmt.Fprint(c, "Subject: x\r\n\r\nfirst half\r\n")
+	k := connect(t, s.SMTPAddr)
+	k.envelope("bob@mta.example", "far@sink.example")
+	k.write("Subject: x\r\n\r\nfirst half\r\n")
 	ended := make(chan error, 1)
 	go func() { ended <- s.Stop() }()
 	await(t, s, "closed port", func() (bool, error) {
@@ -96,10 +63,8 @@ func TestStopFinishesASubmissionInData(t *testing.T) {
 		}
 		return false, probe.Close()
 	})
-	say("second half\r\n.", "250")
-	if err := <-ended; err != nil {
-		t.Errorf("stop: %v", err)
-	}
+	k.say("second half\r\n.", "250")
+	must(t, <-ended)
 	restart(t, s)
 	awaitEmpty(t, s)
 	got := sink.Messages()

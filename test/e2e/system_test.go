@@ -50,6 +50,16 @@ func zmctl(t *testing.T, s *suite.Suite, args ...string) string {
 	return said
 }
 
+// exits runs a program of the system, which must end with a code, and returns its output.
+func exits(t *testing.T, s *suite.Suite, want int, program string, args ...string) string {
+	t.Helper()
+	said, code := call(t, s, program, args...)
+	if code != want {
+		t.Errorf("%s %q: exit code %d, want %d\n%s", program, args, code, want, said)
+	}
+	return said
+}
+
 // event waits for an event of the log; pairs are keys and what their values hold.
 func event(t *testing.T, s *suite.Suite, word string, pairs ...string) suite.Event {
 	t.Helper()
@@ -61,7 +71,17 @@ func event(t *testing.T, s *suite.Suite, word string, pairs ...string) suite.Eve
 	return e
 }
 
-// wantIn misses parts in a text.
+// wantNone wants that no such event was logged.
+func wantNone(t *testing.T, s *suite.Suite, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if n := s.Count(word); n > 0 {
+			t.Errorf("%d events %s", n, word)
+		}
+	}
+}
+
+// wantIn wants parts in a text.
 func wantIn(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {
@@ -78,9 +98,7 @@ func path(s *suite.Suite, name string) string { return filepath.Join(s.PostOffic
 func names(t *testing.T, s *suite.Suite, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(path(s, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var list []string
 	for _, e := range entries {
 		// What stands beside a message that was put aside is none.
@@ -104,17 +122,13 @@ func only(t *testing.T, s *suite.Suite, dir string) string {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }
 
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte(text), 0o644))
 }
 
 // configure writes a configuration file of the system.
@@ -127,9 +141,7 @@ func configure(t *testing.T, s *suite.Suite, name, text string) {
 func spec(t *testing.T, s *suite.Suite, name string) *workspec.Spec {
 	t.Helper()
 	parsed, err := workspec.Parse([]byte(read(t, path(s, "transport/"+name))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return parsed
 }
 
@@ -140,9 +152,7 @@ func place(t *testing.T, s *suite.Suite, dir, text string) string {
 	draft := path(s, "public/by-hand")
 	write(t, draft, text)
 	name := inode(t, draft)
-	if err := os.Rename(draft, path(s, dir+"/"+name)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(draft, path(s, dir+"/"+name)))
 	return name
 }
 
@@ -150,9 +160,7 @@ func place(t *testing.T, s *suite.Suite, dir, text string) string {
 func inode(t *testing.T, name string) string {
 	t.Helper()
 	info, err := os.Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		t.Fatalf("no inode number of %s", name)

@@ -35,9 +35,7 @@ func newSystemd(t *testing.T) *systemd {
 func (m *systemd) await(line string) {
 	m.t.Helper()
 	b, heard := make([]byte, 4096), ""
-	if err := m.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, m.conn.SetReadDeadline(time.Now().Add(patience)))
 	for {
 		n, err := m.conn.Read(b)
 		if err != nil {
@@ -61,9 +59,7 @@ func (m *systemd) start(s *suite.Suite, program string) *exec.Cmd {
 	if !testing.Verbose() {
 		cmd.Stderr = nil
 	}
-	if err := cmd.Start(); err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, cmd.Start())
 	m.t.Cleanup(func() { _ = cmd.Process.Kill() })
 	return cmd
 }
@@ -81,24 +77,18 @@ func TestSystemdHearsFromEachDaemon(t *testing.T) {
 				m.await("WATCHDOG=1")
 			}
 			if program == "scheduler" {
-				if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-					t.Fatal(err)
-				}
+				must(t, cmd.Process.Signal(syscall.SIGHUP))
 				m.await("RELOADING=1")
 				m.await("READY=1")
 			}
 			if program == "smtpserver" {
 				// The interruption of accept(2) costs no client anything.
 				c, err := net.Dial("tcp", s.SMTPAddr)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				defer c.Close()
 				m.await("WATCHDOG=1")
 			}
-			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cmd.Process.Signal(syscall.SIGTERM))
 			m.await("STOPPING=1")
 			if err := cmd.Wait(); err != nil {
 				t.Error(err)

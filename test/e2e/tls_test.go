@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -49,9 +48,7 @@ local/*
 `
 	})
 	credentials := filepath.Join(filepath.Dir(s.Config()), "credentials")
-	if err := os.WriteFile(credentials, []byte(host+" us secret name=partner\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(credentials, []byte(host+" us secret name=partner\n"), 0o600))
 	begin(t, s)
 	submit(t, s, "Subject: tls\n\nbody\n", "-f", "bob@mta.example", "u@partner.example")
 	submit(t, s, "Subject: tls\n\nbody\n", "-f", "bob@mta.example", "u@else.example")
@@ -66,27 +63,18 @@ local/*
 	}
 }
 
-// What became of TLS is told of a day: one server without it, and the report.
+// zmctl tlsrpt prints the report of a day as JSON.
 func TestReportOfTLS(t *testing.T) {
 	t.Parallel()
 	s := prepare(t, nil, nil)
-	disk := filepath.Join(s.PostOffice(), tlsrpt.Dir)
-	line := `{"domain":"a.example","type":"no-policy-found","mx":"mx.a.example","result":"starttls-not-supported","count":3}` + "\n"
-	if err := os.WriteFile(filepath.Join(disk, "2026-11-22"), []byte(line), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	out, err := s.Command("zmctl", "tlsrpt", "2026-11-22", "a.example").Output()
+	write(t, filepath.Join(s.PostOffice(), tlsrpt.Dir, "2026-11-22"),
+		`{"domain":"a.example","type":"no-policy-found","mx":"mx.a.example","result":"starttls-not-supported","count":3}`+"\n")
 	var r tlsrpt.Report
-	if jerr := json.Unmarshal(out, &r); err != nil || jerr != nil {
-		t.Fatalf("%v, %v: %s", err, jerr, out)
-	}
+	ask(t, s, &r, "tlsrpt", "2026-11-22", "a.example")
 	if r.Organization != "mta.example" || r.Contact != "postmaster@mta.example" || len(r.Policies) != 1 || r.Policies[0].Summary.Bad != 3 {
 		t.Errorf("got %+v", r)
 	}
-	cmd := s.Command("zmctl", "tlsrpt", "2020-01-01")
-	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "nothing was counted that day") {
-		t.Errorf("got %v, %s", err, out)
-	}
+	exits(t, s, 1, "zmctl", "tlsrpt", "2020-01-01")
 }
 
 // RFC 8689, RFC 7677: a message that requires TLS goes from one system to another: taken
@@ -103,9 +91,7 @@ func TestRequiredTLSFromSystemToSystem(t *testing.T) {
 		s.Settings = map[string]string{"SUBMISSIONLISTEN": submission, "TLSCERT": cert, "TLSKEY": key, "AUTH": "file:" + users}
 		cmd := s.Command("zmctl", "passwd", "--scram", "--file", users, "us")
 		cmd.Stdin = strings.NewReader("an even better secret\n")
-		if err := os.MkdirAll(s.Dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(s.Dir, 0o755))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("zmctl passwd: %v\n%s", err, out)
 		}
@@ -118,23 +104,15 @@ func TestRequiredTLSFromSystemToSystem(t *testing.T) {
 		s.Files["routes"] = ".plain.example smtp!localhost:" + port + "\n. smtp!" + host + "\n"
 		s.Files["tls"] = host + " verify ca=" + ca.File() + "\nlocalhost none\n"
 	})
-	if err := os.WriteFile(filepath.Join(filepath.Dir(near.Config()), "credentials"), []byte(host+` us "an even better secret"`+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(filepath.Dir(near.Config()), "credentials"), []byte(host+` us "an even better secret"`+"\n"), 0o600))
 	begin(t, near)
 
 	nc, err := net.Dial("tcp", near.SMTPAddr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := smtpclient.New(nc, smtpclient.Config{Hostname: "client.example"})
 	defer c.Quit()
-	if err := c.Hello(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "localhost"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Hello())
+	must(t, c.StartTLS(&tls.Config{RootCAs: ca.Pool(), ServerName: "localhost"}))
 	if !c.Extensions().RequireTLS {
 		t.Fatal("REQUIRETLS is not offered")
 	}
@@ -147,9 +125,5 @@ func TestRequiredTLSFromSystemToSystem(t *testing.T) {
 	if !strings.Contains(mail, "with ESMTPSA") {
 		t.Errorf("it did not come under TLS with a login:\n%s", mail)
 	}
-	if _, err := near.Wait(patience, "the failure of the other", func(e suite.Event) bool {
-		return e.Word == "failed" && e.Get("rcpt") == "u@plain.example" && e.Get("status") == "5.7.30"
-	}); err != nil {
-		t.Error(err)
-	}
+	event(t, near, "failed", "rcpt", "u@plain.example", "status", "5.7.30")
 }

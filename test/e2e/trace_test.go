@@ -29,9 +29,7 @@ func trace(t *testing.T, s *suite.Suite, calls string) *tracing {
 	for _, p := range processes(t, s) {
 		args = append(args, "-p", strconv.Itoa(p.Pid))
 		tasks, err := os.ReadDir("/proc/" + strconv.Itoa(p.Pid) + "/task")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, task := range tasks {
 			tid, _ := strconv.Atoi(task.Name())
 			tr.threads[tid] = p.Pid
@@ -39,9 +37,7 @@ func trace(t *testing.T, s *suite.Suite, calls string) *tracing {
 	}
 	tr.cmd = exec.Command("strace", args...)
 	tr.cmd.Stderr = &tr.said
-	if err := tr.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tr.cmd.Start())
 	// Attached is every thread whose TracerPid is strace.
 	await(t, s, "attached strace", func() (bool, error) {
 		for tid, pid := range tr.threads {
@@ -59,9 +55,7 @@ func trace(t *testing.T, s *suite.Suite, calls string) *tracing {
 // thread's number and a time in seconds.
 func (tr *tracing) stop(t *testing.T) string {
 	t.Helper()
-	if err := tr.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tr.cmd.Process.Signal(syscall.SIGINT))
 	_ = tr.cmd.Wait() // it ends by our signal
 	b, err := os.ReadFile(tr.out)
 	if err != nil {

@@ -44,9 +44,7 @@ func TestThousandRecipientsKeepOneMegabyte(t *testing.T) {
 		blocks += st.Blocks
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := blocks * 512
 	t.Logf("%d bytes on the disk for %d of text", got, size)
 	if got > size+size/2 {

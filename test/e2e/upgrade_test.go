@@ -90,9 +90,7 @@ func TestSpoolOfEarlierVersionIsDelivered(t *testing.T) {
 func unpack(t *testing.T) *suite.Suite {
 	t.Helper()
 	addr, err := peer.FreeAddr()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &suite.Suite{Bin: bin, Dir: openDir(t), SMTPAddr: addr}
 	type stamp struct {
 		name string
@@ -111,18 +109,12 @@ func unpack(t *testing.T) *suite.Suite {
 			}
 			err = os.WriteFile(name, content, 0o600)
 		}
-		if err = errors.Join(err, os.Chmod(name, mode), os.Chtimes(name, h.ModTime, h.ModTime)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, os.Chmod(name, mode), os.Chtimes(name, h.ModTime, h.ModTime)))
 	})
 	for _, d := range dirs {
-		if err := os.Chtimes(d.name, d.at, d.at); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chtimes(d.name, d.at, d.at))
 	}
-	if err := errors.Join(os.Mkdir(filepath.Join(s.Dir, "mail"), 0o777), os.Chmod(filepath.Join(s.Dir, "mail"), 0o777)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(filepath.Join(s.Dir, "mail"), 0o777), os.Chmod(filepath.Join(s.Dir, "mail"), 0o777)))
 	return s
 }
 
@@ -130,23 +122,17 @@ func unpack(t *testing.T) *suite.Suite {
 func recorded(t *testing.T, fn func(h *tar.Header, content []byte)) {
 	t.Helper()
 	f, err := os.Open("testdata/spool-7688860/spool.tar.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return
 		}
 		content, rerr := io.ReadAll(r)
-		if err = errors.Join(err, rerr); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, rerr))
 		fn(h, content)
 	}
 }
@@ -174,8 +160,6 @@ func subject(message []byte) string {
 func glob(t *testing.T, s *suite.Suite, pattern string) []string {
 	t.Helper()
 	list, err := filepath.Glob(path(s, pattern))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return list
 }

@@ -19,22 +19,14 @@ func (p *webPage) browse() *browser.Browser {
 	if errors.Is(err, browser.ErrMissing) {
 		p.t.Skip("the pages need Debian's chromium to be drawn")
 	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	p.t.Cleanup(func() { b.Close() })
 	to, err := url.Parse(p.base)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	for _, c := range p.Jar.Cookies(to) {
-		if err := b.Cookie(p.base, c.Name, c.Value); err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, b.Cookie(p.base, c.Name, c.Value))
 	}
-	if err := b.Screen(1280, 900, false); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, b.Screen(1280, 900, false))
 	return b
 }
 
@@ -48,9 +40,7 @@ func drawn(t *testing.T, b *browser.Browser, name, title string, said []string, 
 		t.Errorf("%s: the browser says %s", name, text)
 	}
 	var page []string
-	if err := b.Ask(`[document.title, document.documentElement.outerHTML]`, &page); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Ask(`[document.title, document.documentElement.outerHTML]`, &page))
 	if !strings.HasPrefix(page[0], title+" ") || strings.Contains(page[1], "<img") || strings.Contains(page[1], "<script") {
 		t.Errorf("%s: %s", name, page)
 	}

@@ -13,9 +13,7 @@ import (
 // which a mount of this process alone puts below /etc/pam.d; who may do what by name and
 // group.
 func TestWebPageTakesPasswordsOfPAM(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it mounts over /etc/pam.d for its own processes")
-	}
+	needRoot(t)
 	found, err := filepath.Glob("/lib/*/libpam.so.0")
 	if err != nil || len(found) == 0 {
 		t.Skip("libpam.so.0 is not installed")
@@ -30,18 +28,12 @@ func TestWebPageTakesPasswordsOfPAM(t *testing.T) {
 		"check.sh": "#!/bin/sh\nread -r p || [ -n \"$p\" ]\n[ \"$p:$PAM_RHOST\" = \"secret-of-$PAM_USER:127.0.0.1\" ]\n",
 		"zmweb":    "auth required pam_exec.so expose_authtok quiet " + script + "\naccount required pam_permit.so\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
 	conf, err := os.OpenFile(s.Config(), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, err = conf.WriteString("WEBREADERS=@daemon\nWEBWRITERS=games\nWEBWRITE=yes\n")
-	if err := errors.Join(err, conf.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, conf.Close()))
 	p := servePageBy(t, s, []string{"unshare", "-m", "sh", "-c", `mount --bind "$0" /etc/pam.d && exec "$@"`, dir}, "--accounts", "pam:zmweb", "--token-file", "off")
 	enter := func(user, password string) string {
 		return p.post("/login", url.Values{"user": {user}, "password": {password}})

@@ -2,9 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"zmailer/test/peer"
@@ -12,8 +9,8 @@ import (
 )
 
 // Z6, Z16, Z14: two clauses, two zones: each host's mail comes from its zone's address
-// and under its name; a message that is put off comes from the same address again, and
-// a rule on replies makes it another one.
+// and under its name; a deferred message comes from the same address again, and a rule on
+// replies makes it another one.
 func TestZonesOfTheSchedulerReachTheServer(t *testing.T) {
 	t.Parallel()
 	sink := newSink(t, &peer.Sink{Rcpt: func(address string, attempt int) string {
@@ -53,9 +50,7 @@ local/*
 	for _, a := range to {
 		submit(t, s, "Subject: zones\n\nbody\n", "-f", "bob@mta.example", a)
 	}
-	if err := sink.Wait(len(to), patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sink.Wait(len(to), patience))
 	peers := map[string]bool{}
 	for _, m := range sink.Messages() {
 		if names[m.Peer] != m.Hello {
@@ -72,18 +67,7 @@ local/*
 	if len(peers) != 4 {
 		t.Errorf("it came from %v, want four addresses", peers)
 	}
-	if _, err := s.Wait(patience, "the rule", func(e suite.Event) bool {
-		return e.Word == "reply-rule" && e.Get("rcpt") == "moved@named.example" && e.Get("rule") == filepath.Join(filepath.Dir(s.Config()), "replies")+":1"
-	}); err != nil {
-		t.Error(err)
-	}
-	// What the history says, and the next attempt goes by.
-	if _, err := s.Wait(patience, "the deferral", func(e suite.Event) bool {
-		return e.Word == "deferred" && e.Get("rcpt") == "moved@named.example" && strings.HasSuffix(e.Get("reply"), "another source")
-	}); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(s.Config()), "replies")); err != nil {
-		t.Fatal(err)
-	}
+	event(t, s, "reply-rule", "rcpt", "moved@named.example", "rule", confFile(s, "replies")+":1")
+	// The reply that the history keeps, and the next attempt reads.
+	event(t, s, "deferred", "rcpt", "moved@named.example", "reply", "another source")
 }

@@ -94,7 +94,7 @@ func (s *server) accept(nc net.Conn, p *session.Server) {
 		return
 	}
 	if s.admit(c) {
-		c.Serve()
+		go c.Serve()
 	}
 }
 
@@ -116,12 +116,12 @@ func (s *server) prepare(c *connection) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.Log.Error("smtp-trouble", "text", fmt.Sprintf("panic serving %v: %v\n%s", c.RemoteAddr(), r, debug.Stack()))
-			_ = c.Close()
+			c.Close()
 		}
 	}()
 	if session.Contains(s.ProxyNets, c.Client().Addr.Addr()) {
 		if err := s.readProxy(c); err != nil {
-			_ = c.Close() // what does not speak PROXY does not await a greeting
+			c.Close() // what does not speak PROXY does not await a greeting
 			return
 		}
 	}
@@ -135,7 +135,7 @@ func (s *server) prepare(c *connection) {
 	}
 	if c.Client().Role == session.RoleSubmissions {
 		if err := c.Secure(); err != nil {
-			_ = c.Close() // no reply can be read
+			c.Close() // no reply can be read
 			return
 		}
 	}

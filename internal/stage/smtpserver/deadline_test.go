@@ -19,8 +19,6 @@ func underClock(t *testing.T, minRate int, test func(*testing.T, *peer)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := assert.Get(newServer(Config{PostOffice: office.dir, FS: office.disk, Hostname: "mx.example.org", Times: Times{ReadTimeout: 5 * time.Minute, MinRate: minRate}}))(t)
 		port := s.newProtocol(session.RoleMX)
-		done := make(chan struct{})
-		go func() { port.Run(); close(done) }()
 		ours, theirs := net.Pipe()
 		s.accept(theirs, port)
 		p := &peer{t, ours, bufio.NewReader(ours)}
@@ -28,8 +26,6 @@ func underClock(t *testing.T, minRate int, test func(*testing.T, *peer)) {
 		p.say("EHLO c", "250")
 		test(t, p)
 		ours.Close()
-		port.Close()
-		<-done
 		synctest.Wait()
 		if err := s.stop(); err != nil {
 			t.Error(err)

@@ -114,7 +114,7 @@ func TestEnvelopeHoldsParameters(t *testing.T) {
 		"source route":  {"EHLO c", "<@r.example:a@b>", []string{"<@x,@y:c@d>"}},
 		"postmaster":    {"EHLO c", "<a@b>", []string{"<Postmaster>", "<postMASTER> NOTIFY=NEVER"}},
 		"literal":       {"EHLO [192.0.2.1]", "<a@[192.0.2.1]>", []string{"<c@[IPv6:2001:db8::1]>"}},
-		"hostile name":  {"EHLO a(b)\"c\\\x00\x7f;\xff", "<a@b>", []string{"<c@d>"}},
+		"hostile name":  {"EHLO a(b)\"c\\;\xff", "<a@b>", []string{"<c@d>"}},
 		"no brackets":   {"EHLO c", "a@b BODY=7BIT", []string{"c@d NOTIFY=NEVER"}},
 		"blank in FROM": {"EHLO c", " <a@b>", []string{" <c@d>"}},
 	} {

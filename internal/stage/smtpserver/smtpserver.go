@@ -203,9 +203,6 @@ func (s *server) serve(ctx context.Context, listeners []*listen.Listener) error 
 	}
 	failed := make(chan error, len(listeners))
 	var running sync.WaitGroup
-	for _, p := range s.protocols {
-		running.Go(p.Run)
-	}
 	for _, l := range listeners {
 		running.Go(func() {
 			if err := l.Serve(func(c net.Conn) { s.accept(c, s.protocols[l.Role]) }); !errors.Is(err, net.ErrClosed) {
@@ -236,9 +233,6 @@ func (s *server) serve(ctx context.Context, listeners []*listen.Listener) error 
 	s.Service.Stopping()
 	// Nothing is lost by closing a listener; its Serve returns whatever Close returns.
 	_ = listen.CloseAll(listeners)
-	for _, p := range s.protocols {
-		p.Close()
-	}
 	running.Wait()
 	return errors.Join(err, s.stop())
 }

@@ -22,7 +22,7 @@ func TestReplyThatIsLostEndsTheConnection(t *testing.T) {
 	defer there.Close()
 	w := New(Config{ReadTimeout: time.Minute, WriteTimeout: time.Minute}).NewConn(deaf{here}, nil)
 	w.out = append(w.out, "250 ok\r\n"...)
-	if line, err := w.nextLine(); err != io.EOF {
+	if line, err := w.readLine(maxCommandLine); err != io.EOF {
 		t.Errorf("got %q, %v, want the end", line, err)
 	}
 }

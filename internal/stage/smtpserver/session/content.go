@@ -14,6 +14,9 @@ type input interface {
 	more() error // waits until peek is longer; errEnd: the content ends here
 }
 
+// endOfData ends the content after DATA, at the begin of a line.
+const endOfData = ".\r\n"
+
 // errEnd is the end of a content that knows its length. It is not io.EOF: that is a
 // client that went away.
 var errEnd = errors.New("end of the content")

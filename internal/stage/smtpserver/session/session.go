@@ -7,6 +7,29 @@
 // LF stay in the content as they came (a bare LF cannot be told from a line end in a message
 // file and is sent on as CRLF), so neither can be used for SMTP smuggling.
 //
+// # States and commands
+//
+// A session is in one of four states, and a table (commands.go) holds in which of them each
+// command is run:
+//
+//	command         connected   greeted        MAIL taken      RCPT taken
+//	EHLO HELO LHLO  250 greeted 250 greeted    250 greeted     250 greeted
+//	MAIL            503         250 MAIL taken 503             503
+//	RCPT            503         503            250 RCPT taken  250 RCPT taken
+//	DATA            503         503            503 or 554      354, content, greeted
+//	BDAT            503         503            503 or 554      250; with LAST greeted
+//	RSET            250         250            250 greeted     250 greeted
+//	AUTH ETRN       503         2xx            503             503
+//	STARTTLS        220, TLS, connected in each state
+//	XCLIENT         220 connected 220 connected 503            503
+//	NOOP HELP VRFY EXPN          in each state, which they leave alone
+//	QUIT            221, the end, in each state
+//
+// A command that is refused (4xx, 5xx) leaves the state as it is. DATA and BDAT answer 554 if
+// every RCPT was refused, else 503. The chunk behind a BDAT that is refused is skipped.
+// Between the chunks of a message only BDAT and NOOP are run; RSET, QUIT and a greeting end
+// it; everything else gets 503. 421 and the end of the connection can follow each command.
+//
 // It owns nothing on disk. A message is answered with what Handler.Content returns, and
 // with nothing else: a client that has been sent 250 for its content has a message that the
 // Handler has stored.
@@ -81,6 +104,7 @@ type Reply struct {
 	Status status.Code // RFC 3463; the zero value: the reply has none
 	Text   string
 	Last   bool
+	named  bool // the text has the server's name in front
 }
 
 // NewReply makes a reply; enhanced is "5.1.1", or "" for none.

@@ -16,27 +16,23 @@ const maxAttribute = 255
 
 // mayXCLIENT reports whether the peer may name another client; its own address counts,
 // not one that it named before.
-func (w *Conn) mayXCLIENT() bool { return Contains(w.server.XClientNets, w.peer.Addr()) }
+func (c *Conn) mayXCLIENT() bool { return Contains(c.config.XClientNets, c.peer.Addr()) }
 
 // xclient answers XCLIENT: the connection begins anew as that of another client.
-func xclient(w *Conn, s *librarySession, arg string) bool {
-	switch {
-	case !w.mayXCLIENT():
-		w.say(NewReply(550, "5.7.0", "Error: insufficient authorization"))
-		return true
-	case s != nil && s.open:
-		w.say(NewReply(503, "5.5.1", "Error: MAIL transaction in progress"))
-		return true
+func (c *Conn) xclient(arg string) {
+	if !c.mayXCLIENT() {
+		c.reply(replyXCLIENT)
+		return
 	}
-	next, err := parseXCLIENT(arg, w.client)
+	next, err := parseXCLIENT(arg, c.client)
 	if err != nil {
-		w.say(NewReply(501, "5.5.4", "Bad XCLIENT syntax: "+err.Error()))
-		return true
+		c.reply(NewReply(501, "5.5.4", "Bad XCLIENT syntax: "+err.Error()))
+		return
 	}
-	w.client = next
-	w.server.Log.Info("xclient", "peer", w.peer.String(), "client", next.String(), "name", next.Name, "user", next.User)
-	w.restart(false)
-	return true
+	c.client = next
+	c.config.Log.Info("xclient", "peer", c.peer.String(), "client", next.String(), "name", next.Name, "user", next.User)
+	c.restart()
+	c.greet()
 }
 
 // parseXCLIENT applies the attributes to a client. With

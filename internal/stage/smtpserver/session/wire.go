@@ -1,0 +1,272 @@
+package session
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// smallBuffer holds what a client sends while it gives commands. Each connection has
+	// one, so that one that is idle needs little memory. Bytes.
+	smallBuffer = 1 << 10
+	// largeBuffer is for content, for AUTH and for clients that pipeline. Bytes.
+	largeBuffer = 32 << 10
+	// maxReplies bounds the replies held back while a client pipelines. Bytes.
+	maxReplies = 16 << 10
+	// A deadline costs more than a look at the clock, so it is set anew only when a
+	// sixteenth of it has gone by: a client has between fifteen sixteenths of the time
+	// and all of it.
+	deadlineSlack = 16
+)
+
+// wire is the transport of one connection: bytes that were read and not used, replies that
+// were not sent yet, and the time that the client has. Replies go out when the client has to
+// be waited for, so that those to pipelined commands share one write (RFC 2920 section 3.2).
+type wire struct {
+	conn   net.Conn      // as it was accepted: for addresses, deadlines and Cut
+	stream io.ReadWriter // what is read and written: conn, or TLS over it
+	config *Config
+
+	small      [smallBuffer]byte
+	large      *[largeBuffer]byte // nil: small is used
+	head, tail int                // the unread part of the buffer in use
+	out        []byte             // replies not yet sent
+	err        error              // sticks: the connection ends with it
+	inLine     bool               // a command is being read, not content
+	left       time.Duration      // how long the client may still be waited for
+	armed      time.Time          // when that wait began
+
+	mu         sync.Mutex // for the fields below, which Stop uses
+	busy       bool       // a transaction is open
+	stopping   bool
+	readUntil  time.Time // deadlines that are set
+	writeUntil time.Time
+}
+
+var (
+	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
+
+	errTimeout = errors.New("the client is silent")
+)
+
+// peek returns the bytes that were read and not used yet.
+func (w *wire) peek() []byte { return w.buffer()[w.head:w.tail] }
+
+func (w *wire) buffer() []byte {
+	if w.large != nil {
+		return w.large[:]
+	}
+	return w.small[:]
+}
+
+// skip uses n bytes of peek.
+func (w *wire) skip(n int) { w.head += n }
+
+// more waits for content, as fill does.
+func (w *wire) more() error {
+	if w.inLine {
+		w.inLine, w.left = false, w.config.ReadTimeout
+	}
+	return w.fill()
+}
+
+// fill sends pending replies, then waits for bytes from the client. An error sticks; io.EOF
+// is the end of the connection for whatever reason.
+func (w *wire) fill() error {
+	if w.err != nil {
+		return w.err
+	}
+	if w.flush() != nil {
+		return w.err
+	}
+	if !w.armRead() {
+		return w.farewell()
+	}
+	n, err := w.stream.Read(w.space())
+	if n > 0 {
+		w.tail += n
+		w.waited(n)
+		return nil
+	}
+	var timeout net.Error
+	switch {
+	case !errors.As(err, &timeout) || !timeout.Timeout():
+		w.err = io.EOF
+	case w.isStopping():
+		return w.farewell()
+	default:
+		w.err = errTimeout
+	}
+	return w.err
+}
+
+// space returns where to read to. It uses the large buffer while the small one would be
+// full, and for content.
+func (w *wire) space() []byte {
+	unread := w.tail - w.head
+	switch {
+	case w.large == nil && (unread == smallBuffer || !w.inLine):
+		b := largeBuffers.Get().(*[largeBuffer]byte)
+		copy(b[:], w.small[w.head:w.tail])
+		w.large = b
+	case w.large != nil && unread == 0 && w.inLine:
+		w.release()
+	default:
+		copy(w.buffer(), w.peek())
+	}
+	w.head, w.tail = 0, unread
+	return w.buffer()[unread:]
+}
+
+// release gives the large buffer back.
+func (w *wire) release() {
+	if w.large != nil {
+		largeBuffers.Put(w.large)
+		w.large = nil
+	}
+	w.head, w.tail = 0, 0
+}
+
+// flush sends the replies. A client that did not get one is not waited for.
+func (w *wire) flush() error {
+	if len(w.out) == 0 {
+		return nil
+	}
+	w.armWrite()
+	_, err := w.stream.Write(w.out)
+	w.out = w.out[:0]
+	if err != nil {
+		w.err = io.EOF
+	}
+	return err
+}
+
+// farewell ends an idle connection while the server stops (RFC 5321 section 3.8).
+func (w *wire) farewell() error {
+	w.out = replyStopping.append(w.out, w.config.Hostname)
+	w.err = io.EOF
+	return w.err
+}
+
+// leave ends the connection after the replies that were given.
+func (w *wire) leave() {
+	if w.err == nil {
+		w.err = io.EOF
+	}
+}
+
+// close sends pending replies and closes.
+func (w *wire) close() {
+	// The connection ends whether or not the last reply gets through.
+	_ = w.flush()
+	w.err = net.ErrClosed
+	w.release()
+	if c, ok := w.stream.(*tls.Conn); ok {
+		// The close_notify shows the client that nothing was cut off, or the client is gone.
+		_ = c.Close()
+	}
+	_ = w.conn.Close() // nothing is done about its error
+}
+
+// armRead sets the time limit of the next read. A command has to be there as a whole
+// in the time that the client had for its first byte. Content has the same time, and
+// wins some with each byte; see waited. Only the time counts in which the client is
+// waited for, not that which filters or the disk take. It reports false if the server is
+// stopping and this connection has no transaction to finish.
+func (w *wire) armRead() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping && !w.busy {
+		return false
+	}
+	w.armed = time.Now()
+	if until := w.armed.Add(w.left); until.Sub(w.readUntil) > w.config.ReadTimeout/deadlineSlack {
+		w.readUntil = until
+		// It fails on a closed connection; so does the read that follows.
+		_ = w.conn.SetReadDeadline(until)
+	}
+	return true
+}
+
+// waited subtracts the time that n bytes were waited for from the time left. Content adds
+// the time in which a client as slow as MinRate sends it, up to the whole limit. So a client
+// that drips bytes has no more than the limit, and one that is slow now and then goes on.
+func (w *wire) waited(n int) {
+	w.left = max(0, w.left-time.Since(w.armed))
+	switch rate := w.config.MinRate; {
+	case w.inLine:
+	case rate <= 0:
+		w.left = w.config.ReadTimeout
+	default:
+		w.left = min(w.left+time.Duration(n)*time.Second/time.Duration(rate), w.config.ReadTimeout)
+	}
+}
+
+// armWrite sets the time limit of the next write.
+func (w *wire) armWrite() {
+	limit := w.config.WriteTimeout
+	if until := time.Now().Add(limit); until.Sub(w.writeUntil) > limit/deadlineSlack {
+		w.writeUntil = until
+		// As in armRead.
+		_ = w.conn.SetWriteDeadline(until)
+	}
+}
+
+// limit gives all reads and writes up to the next armRead and armWrite one time limit. It
+// reports false if the server is stopping.
+func (w *wire) limit(d time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping {
+		return false
+	}
+	// As in armRead.
+	_ = w.conn.SetDeadline(time.Now().Add(d))
+	w.readUntil, w.writeUntil = time.Time{}, time.Time{}
+	return true
+}
+
+// begin opens a transaction: until it is finished a stop leaves the connection alone. It
+// reports false if the stop came first.
+func (w *wire) begin() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy = !w.stopping
+	return w.busy
+}
+
+// finish closes the transaction.
+func (w *wire) finish() {
+	w.mu.Lock()
+	w.busy = false
+	w.mu.Unlock()
+}
+
+func (w *wire) isStopping() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stopping && !w.busy
+}
+
+// Stop ends the connection when it has no transaction: at once if it is waiting for
+// a command, else before it would wait for the next.
+func (w *wire) Stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopping = true
+	w.readUntil = time.Time{}
+	if !w.busy {
+		// It wakes the reader, which sees why. It fails only where no goroutine reads.
+		_ = w.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// Cut closes the connection at once. Its own goroutine does the rest.
+func (w *wire) Cut() { _ = w.conn.Close() }
+
+// RemoteAddr returns the address of the peer, which a proxy may have.
+func (w *wire) RemoteAddr() net.Addr { return w.conn.RemoteAddr() }

@@ -91,7 +91,7 @@ func run(c *cli.Context) error {
 	cfg.Unsorted, cfg.Once, cfg.StrictStart = c.Bool("s"), c.Bool("once"), c.Bool("strict")
 	cfg.Log, cfg.Service = log, sdnotify.FromEnvironment(log)
 	machine.Share()
-	gone, err := enterRoom(settings, &cfg, log)
+	gone, err := enterSandbox(settings, &cfg, log)
 	if err != nil {
 		return err
 	}

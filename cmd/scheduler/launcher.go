@@ -26,10 +26,11 @@ import (
 	"zmailer/internal/stage/scheduler/engine"
 )
 
-// enterRoom looks at the postoffice's file system and has the scheduler give up root: what starts agents as others runs beside it
+// enterSandbox looks at the postoffice's file system and has the scheduler give up root: the
+// launcher, which starts agents as other users, runs beside it
 // already, or is started first. A scheduler without either starts its agents itself and
 // keeps what it has.
-func enterRoom(settings *config.Config, cfg *engine.Config) error {
+func enterSandbox(settings *config.Config, cfg *engine.Config) error {
 	if err := filesystem.Check(settings, cfg.Log); err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func enterRoom(settings *config.Config, cfg *engine.Config) error {
 // startAgents serves the scheduler that has started us, or those that connect to the
 // socket that systemd has passed.
 func startAgents(ctx context.Context, settings *config.Config) error {
-	p := confine.PlanFor("starter", settings)
+	p := confine.PlanFor("launcher", settings)
 	a, err := p.Account()
 	switch {
 	case err != nil:

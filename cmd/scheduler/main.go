@@ -85,7 +85,7 @@ func run(c *cli.Context) error {
 	defer logging.Flush(cfg.Log)
 	cfg.Service = sdnotify.FromEnvironment(cfg.Log)
 	machine.Share()
-	if err := enterRoom(settings, &cfg); err != nil {
+	if err := enterSandbox(settings, &cfg); err != nil {
 		return err
 	}
 	return engine.Run(c.Context, cfg)

@@ -15,7 +15,7 @@ import (
 )
 
 // TryCommand is the hidden command of zmctl that calls TryEscape.
-const TryCommand = "leave-room"
+const TryCommand = "try-escape"
 
 // Confined reports whether programs are confined at all.
 func Confined(settings *config.Config) bool {
@@ -31,8 +31,8 @@ func Confinement(ctx context.Context, settings *config.Config, stderr io.Writer)
 		return nil, err
 	}
 	all := []confine.Attempt{}
-	// starter is scheduler --start-agents, reader is router with its file opener.
-	for _, program := range []string{"smtpserver", "router", "reader", "scheduler", "ta-smtp", "starter", "ta-mailbox"} {
+	// launcher is scheduler --start-agents, opener is router with its file opener.
+	for _, program := range []string{"smtpserver", "router", "opener", "scheduler", "ta-smtp", "launcher", "ta-mailbox"} {
 		if confine.PlanFor(program, settings).Exempt() {
 			continue
 		}
@@ -57,5 +57,5 @@ func TryEscape(settings *config.Config, program string) ([]confine.Attempt, erro
 	if err := confine.Enter(program, settings, slog.New(slog.DiscardHandler)); err != nil {
 		return nil, err
 	}
-	return confine.PlanFor(program, settings).Leave(), nil
+	return confine.PlanFor(program, settings).TryEscape(), nil
 }

@@ -33,9 +33,9 @@ func Directories() []string {
 	return []string{"public", "router", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "removed", "ledger", "orders", "imports", "sts", "tlsrpt"}
 }
 
-// Leave tries, in a process that has entered the plan's room, to leave it. Nothing is
+// Leave tries, in a process that has entered the plan's sandbox, to leave it. Nothing is
 // changed by what succeeds.
-func (p Plan) Leave() []Attempt {
+func (p Plan) TryEscape() []Attempt {
 	var list []Attempt
 	try := func(what string, f func() error) {
 		a := Attempt{Program: p.Program, Try: what, Refused: true}
@@ -46,8 +46,8 @@ func (p Plan) Leave() []Attempt {
 		}
 		list = append(list, a)
 	}
-	if p.Room.Root {
-		p.leaveRoot(try)
+	if p.Profile.Root {
+		p.escapeRoot(try)
 		return list
 	}
 	try("become root", func() error { return syscall.Setuid(0) })
@@ -58,7 +58,7 @@ func (p Plan) Leave() []Attempt {
 		conf := filepath.Join(p.Config, "zmailer.conf")
 		try("write "+conf, func() error { return openFile(conf, os.O_WRONLY) })
 	}
-	if len(p.Room.Caps) == 0 {
+	if len(p.Profile.Caps) == 0 {
 		try("read /etc/shadow", func() error { return openFile("/etc/shadow", os.O_RDONLY) })
 	}
 	for _, dir := range Directories() {
@@ -66,14 +66,14 @@ func (p Plan) Leave() []Attempt {
 			continue
 		}
 		try("make a directory in "+dir+"/", func() error { return makeDir(filepath.Join(p.Office, dir, probe)) })
-		if !slices.Contains(p.Room.Read, dir) {
+		if !slices.Contains(p.Profile.Read, dir) {
 			if name := anyFile(filepath.Join(p.Office, dir)); name != "" {
 				try("read a file in "+dir+"/", func() error { return openFile(name, os.O_RDONLY) })
 			}
 		}
 	}
 	try("signal process 1", func() error { return syscall.Kill(1, 0) })
-	p.leaveNetwork(try)
+	p.escapeNetwork(try)
 	return list
 }
 
@@ -87,11 +87,11 @@ func another(uid int) int {
 }
 
 func (p Plan) mayWrite(dir string) bool {
-	return slices.Contains(p.Room.Write, dir) || slices.Contains(p.Room.Write, ".")
+	return slices.Contains(p.Profile.Write, dir) || slices.Contains(p.Profile.Write, ".")
 }
 
-// leaveRoot is for what stays root: it may become others, and nothing else that root may.
-func (p Plan) leaveRoot(try func(string, func() error)) {
+// escapeRoot is for what stays root: it may become others, and nothing else that root may.
+func (p Plan) escapeRoot(try func(string, func() error)) {
 	try("set the system's name", func() error {
 		name, err := os.Hostname()
 		if err != nil {
@@ -107,10 +107,10 @@ func (p Plan) leaveRoot(try func(string, func() error)) {
 		}
 		return os.Remove(path)
 	})
-	p.leaveNetwork(try)
+	p.escapeNetwork(try)
 }
 
-func (p Plan) leaveNetwork(try func(string, func() error)) {
+func (p Plan) escapeNetwork(try func(string, func() error)) {
 	if !anybodyListens() {
 		try("listen on port "+strconv.Itoa(lowPort), func() error {
 			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(lowPort)))

@@ -1,6 +1,6 @@
 // Package confine has a daemon keep no more rights than its work needs: it becomes the
 // user of the daemons, gives up capabilities, and has the kernel hold it to its own
-// directories (Landlock). What each program may do is in one table, rooms.go, which
+// directories (Landlock). What each program may do is in one table, profiles.go, which
 // docs/privileges.md prints. It owns nothing on disk.
 //
 // Nothing is done unless zmailer.conf names a user (DAEMONUSER) or wants it (CONFINE=yes):
@@ -35,10 +35,10 @@ var (
 	ErrOwner = errors.New("the postoffice belongs to somebody else")
 )
 
-// Plan is a program's room in a postoffice, and whether it is to be entered.
+// Plan is a program's sandbox profile in a postoffice, and whether it is to be entered.
 type Plan struct {
 	Program string
-	Room    Room
+	Profile Profile
 	User    string   // DAEMONUSER; "": as we are
 	Mode    string   // CONFINE: auto, yes or no
 	Office  string   // the postoffice
@@ -52,13 +52,13 @@ func PlanFor(program string, c *config.Config) Plan {
 	// The stage reports errors in METRICS.
 	place, _ := c.Metrics(program)
 	return Plan{
-		Program: program, Socket: place == "unix", Room: rooms()[program],
+		Program: program, Socket: place == "unix", Profile: profiles()[program],
 		User: c.String("DAEMONUSER", ""), Mode: c.String("CONFINE", "auto"),
 		Office: c.PostOffice(), Config: c.Dir, Beside: c.List("CONFINEPATHS"),
 	}
 }
 
-// Enter has a program enter its room, if there is one for it, and logs that.
+// Enter has a program enter its sandbox, if it has a profile, and logs that.
 func Enter(program string, c *config.Config, log *slog.Logger) error {
 	p := PlanFor(program, c)
 	if !p.Applies() {
@@ -75,14 +75,14 @@ func Enter(program string, c *config.Config, log *slog.Logger) error {
 	return nil
 }
 
-// Holds reports whether this process has what the room keeps, and is to give up the rest: a
+// Holds reports whether this process has what the profile keeps, and is to give up the rest: a
 // program of an ordinary user has nothing that another process could keep for it.
 func (p Plan) Holds() (bool, error) {
 	a, err := p.Account()
 	if a == nil || err != nil {
 		return false, err
 	}
-	for _, v := range p.Room.Caps {
+	for _, v := range p.Profile.Caps {
 		if has, err := cap.GetProc().GetFlag(cap.Effective, v); err != nil || !has {
 			return false, err
 		}
@@ -90,11 +90,11 @@ func (p Plan) Holds() (bool, error) {
 	return true, nil
 }
 
-// Exempt reports whether an ordinary user's program has no room: it starts or is what needs
+// Exempt reports whether an ordinary user's program has no sandbox: it starts or is what needs
 // other users' rights.
 func (p Plan) Exempt() bool {
 	a, err := p.Account()
-	return err == nil && a == nil && (p.Room.Free || slices.Contains(p.Room.Write, "."))
+	return err == nil && a == nil && (p.Profile.Free || slices.Contains(p.Profile.Write, "."))
 }
 
 // Report is what Enter has done, for the log.
@@ -169,12 +169,12 @@ func (p Plan) Enter() (Report, error) {
 			return Report{}, fmt.Errorf("drop privileges: %w", err)
 		}
 		r.User = a.Name
-		if p.Room.Root {
+		if p.Profile.Root {
 			r.User = "root"
 		}
 	}
 	r.Capabilities = capabilities()
-	if p.Room.Free || p.Mode == "no" || a == nil && p.Mode != "yes" {
+	if p.Profile.Free || p.Mode == "no" || a == nil && p.Mode != "yes" {
 		return r, nil
 	}
 	if r.Landlock, err = p.restrict(); err != nil {

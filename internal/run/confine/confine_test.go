@@ -9,13 +9,13 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// METRICS=unix is no word to the reader: the right to make a socket in the postoffice, and to
+// METRICS=unix is no word to the file opener: the right to make a socket in the postoffice, and to
 // remove it, is one to remove all.
 func TestWhatWritesNothingMakesNoSocket(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "zmailer.conf")
 	assert.Must(t, os.WriteFile(file, []byte("POSTOFFICE="+t.TempDir()+"\nMETRICS=unix\n"), 0o600))
 	c := assert.Get(config.Load(file))(t)
-	for program, want := range map[string]bool{"router": true, "scheduler": true, "reader": false} {
+	for program, want := range map[string]bool{"router": true, "scheduler": true, "opener": false} {
 		if got := PlanFor(program, c).Socket; got != want {
 			t.Errorf("%s: got %v", program, got)
 		}

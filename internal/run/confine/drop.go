@@ -14,17 +14,17 @@ import (
 // errOrphan means that who started us ended meanwhile: we were to end with him.
 var errOrphan = errors.New("the process that started this one has ended")
 
-// drop becomes the user and keeps the room's capabilities alone. A daemon that was started
+// drop becomes the user and keeps the profile's capabilities alone. A daemon that was started
 // as the user keeps what of them it was given.
 func (p Plan) drop(a *Account) error {
 	parent := os.Getppid()
 	root := os.Geteuid() == 0
 	if root {
-		if err := dropBounds(p.Room.Caps); err != nil {
+		if err := dropBounds(p.Profile.Caps); err != nil {
 			return err
 		}
 	}
-	if root && !p.Room.Root {
+	if root && !p.Profile.Root {
 		if err := cap.SetGroups(a.GID, a.Groups...); err != nil {
 			return fmt.Errorf("become group %d: %w", a.GID, err)
 		}
@@ -32,10 +32,10 @@ func (p Plan) drop(a *Account) error {
 			return fmt.Errorf("become %s: %w", a.Name, err)
 		}
 	}
-	if err := keepOnly(p.Room.Caps); err != nil {
+	if err := keepOnly(p.Profile.Caps); err != nil {
 		return err
 	}
-	if !p.Room.Free {
+	if !p.Profile.Free {
 		// What it starts gains nothing by setuid programs either.
 		if _, err := cap.Prctlw(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("refuse new privileges: %w", err)

@@ -27,7 +27,7 @@ const (
 	every = 1<<16 - 1
 )
 
-// restrict has the kernel hold the process to its room, and tells how well it can.
+// restrict has the kernel hold the process to its profile, and returns how well it can.
 func (p Plan) restrict() (string, error) {
 	abi, err := ll.LandlockGetABIVersion()
 	if err != nil || abi < 2 {
@@ -38,7 +38,7 @@ func (p Plan) restrict() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// No process of another room is signalled; abstract sockets stay: systemd's.
+	// No process of another profile is signalled; abstract sockets stay: systemd's.
 	config := landlock.MustConfig(landlock.AccessFSSet(every), landlock.ScopedSet(ll.ScopeSignal))
 	if err := config.BestEffort().Restrict(rules...); err != nil {
 		return "", err
@@ -46,7 +46,7 @@ func (p Plan) restrict() (string, error) {
 	return "abi " + strconv.Itoa(abi), nil
 }
 
-// rules are the room: everything may be read but the postoffice, of which the room's
+// rules are the profile: everything may be read but the postoffice, of which the profile's
 // directories can be used.
 func (p Plan) rules() ([]landlock.Rule, error) {
 	office, err := filepath.EvalSymlinks(p.Office)
@@ -71,9 +71,9 @@ func (p Plan) rules() ([]landlock.Rule, error) {
 		landlock.PathAccess(readFile, files...).IgnoreIfMissing(),
 		landlock.PathAccess(top, office),
 		landlock.RWFiles("/dev/null", "/dev/zero", "/dev/full", "/dev/tty").WithIoctlDev().IgnoreIfMissing(),
-		landlock.PathAccess(work, in.below(p.Room.Write)...).IgnoreIfMissing(),
-		landlock.PathAccess(readAll, in.below(p.Room.Read)...).IgnoreIfMissing(),
-		landlock.PathAccess(put, in.below(p.Room.Add)...).IgnoreIfMissing(),
+		landlock.PathAccess(work, in.below(p.Profile.Write)...).IgnoreIfMissing(),
+		landlock.PathAccess(readAll, in.below(p.Profile.Read)...).IgnoreIfMissing(),
+		landlock.PathAccess(put, in.below(p.Profile.Add)...).IgnoreIfMissing(),
 	}
 	if p.Config != "" {
 		rules = append(rules, landlock.PathAccess(readAll, p.Config).IgnoreIfMissing())

@@ -2,8 +2,8 @@ package confine
 
 import "kernel.org/pub/linux/libs/security/libcap/cap"
 
-// Room is what a program may do. Outside of the postoffice it may read what its user may.
-type Room struct {
+// Profile is what a program may do. Outside of the postoffice it may read what its user may.
+type Profile struct {
 	// Write are directories below the postoffice where it does all; Read: where it opens
 	// files; Add: where it may only put new ones. A * matches the rest of a name.
 	Write, Read, Add []string
@@ -15,10 +15,10 @@ type Room struct {
 	Free bool
 }
 
-// rooms are the daemons and agents that confine themselves. submit and zmctl run as
+// profiles are the daemons and agents that confine themselves. submit and zmctl run as
 // whoever calls them and do not.
-func rooms() map[string]Room {
-	return map[string]Room{
+func profiles() map[string]Profile {
+	return map[string]Profile{
 		"smtpserver": {
 			Write: []string{"public", "router", "router[0-9]*", "freezer", "ledger"},
 			Add:   []string{"transport"}, // ETRN: which host to start
@@ -28,7 +28,7 @@ func rooms() map[string]Room {
 		},
 		// router --open-files: .forward and :include: files in directories that are closed to
 		// others. It hears the router alone, and opens what closed.Policy has.
-		"reader":    {Caps: []cap.Value{cap.DAC_READ_SEARCH}},
+		"opener":    {Caps: []cap.Value{cap.DAC_READ_SEARCH}},
 		"scheduler": {Write: []string{"."}}, // and for agents that it starts
 		"ta-smtp": {
 			Write: []string{"transport", "owners", "sts", "tlsrpt"},
@@ -36,7 +36,7 @@ func rooms() map[string]Room {
 		},
 		"ta-mailbox": {Root: true, Free: true, Caps: becoming()},
 		// scheduler --start-agents, which starts agents as whom scheduler.conf says.
-		"starter": {Root: true, Free: true, Caps: append(becoming(), cap.SETPCAP, cap.SYS_NICE)},
+		"launcher": {Root: true, Free: true, Caps: append(becoming(), cap.SETPCAP, cap.SYS_NICE)},
 	}
 }
 

@@ -21,14 +21,14 @@ import (
 // openFilesFlag makes the program the helper process that opens files for another router.
 const openFilesFlag = "open-files"
 
-// enterRoom checks the postoffice's file system and drops the router's privileges. The right
+// enterSandbox checks the postoffice's file system and drops the router's privileges. The right
 // to read files in closed directories goes to a helper process; gone is closed when that has
 // ended, and nil if there is none.
-func enterRoom(settings *config.Config, cfg *router.Config, log *slog.Logger) (gone <-chan struct{}, err error) {
+func enterSandbox(settings *config.Config, cfg *router.Config, log *slog.Logger) (gone <-chan struct{}, err error) {
 	if err := filesystem.Check(settings, log); err != nil {
 		return nil, err
 	}
-	holds, err := confine.PlanFor("reader", settings).Holds()
+	holds, err := confine.PlanFor("opener", settings).Holds()
 	if err != nil {
 		return nil, settings.Invalid("DAEMONUSER", "cannot be used", err)
 	}
@@ -70,7 +70,7 @@ func openFiles(settings *config.Config) error {
 	if err != nil {
 		return cli.Exit("--"+openFilesFlag+": it must be started by a router: "+err.Error(), config.ExitUsage)
 	}
-	if _, err := confine.PlanFor("reader", settings).Enter(); err != nil {
+	if _, err := confine.PlanFor("opener", settings).Enter(); err != nil {
 		return settings.Invalid("DAEMONUSER", "cannot be used", err)
 	}
 	// The router ends this process when it is done. Not signal.Ignore, which a child would inherit.

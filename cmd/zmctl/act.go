@@ -50,7 +50,7 @@ func (a *acting) dry() error {
 	shown := 0
 	sum, err := act.Preview(a.c.Context, a.po, a.r, func(m *view.Message, list []view.Recipient) error {
 		if shown++; shown <= dryShown {
-			fmt.Fprintf(a.out, "%s  %s  %s  %s\n", m.ID, human.Span(a.now.Sub(m.Since)), m.From(), addressesOf(list))
+			fmt.Fprintf(a.out, "%s  %s  %s  %s\n", m.ID, human.Span(a.now.Sub(m.Since)), m.From(), text.FirstAddresses(list))
 		}
 		return a.out.Tick()
 	})
@@ -181,21 +181,6 @@ func (a *acting) printSum(sum *act.Sum) {
 		}
 		fmt.Fprintln(a.out, "    "+text)
 	}
-}
-
-func addressesOf(list []view.Recipient) string {
-	var b strings.Builder
-	for i := range list {
-		if i == 3 {
-			fmt.Fprintf(&b, " and %d more", len(list)-i)
-			break
-		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString("<" + list[i].Address + ">")
-	}
-	return b.String()
 }
 
 // actAside executes a verb on messages that are put aside; asks: it asks for confirmation

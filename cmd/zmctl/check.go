@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
-	"zmailer/internal/ui/term"
 	"zmailer/internal/ui/text"
 )
 
@@ -109,7 +107,7 @@ func runCheck(c *cli.Context) error {
 		if c.Bool("quiet") {
 			shown = nil
 		}
-		err = printFindings(c.App.Writer, shown, counts)
+		err = text.PrintFindings(c.App.Writer, shown, counts)
 	}
 	if err != nil || worst == check.Fine {
 		return err
@@ -136,30 +134,6 @@ func checkFlags(c *cli.Context) (o check.Options, err error) {
 		}
 	}
 	return o, nil
-}
-
-func printFindings(w io.Writer, list []check.Finding, counts [3]int) error {
-	var errs []error
-	p := term.For(w)
-	for _, f := range list {
-		words := ""
-		for _, problem := range f.Problems {
-			words += " [" + string(problem) + "]"
-		}
-		severity := fmt.Sprintf("%-7s", f.Severity)
-		switch f.Severity {
-		case check.Fine:
-			severity = p.Green(severity)
-		case check.Warning:
-			severity, words = p.Yellow(severity), p.Yellow(words)
-		case check.Wrong:
-			severity, words = p.Red(severity), p.Red(words)
-		}
-		_, err := fmt.Fprintf(w, "%s  %s: %s%s\n         %s\n", severity, p.Bold(human.Clean(f.File)), f.State, words, human.Clean(f.Text))
-		errs = append(errs, err)
-	}
-	_, err := fmt.Fprintf(w, "%d ok, %s, %s\n", counts[check.Fine], human.Count(counts[check.Warning], "warning"), human.Count(counts[check.Wrong], "error"))
-	return errors.Join(append(errs, err)...)
 }
 
 func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
@@ -190,7 +164,7 @@ func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
 		if c.Bool("quiet") {
 			shown = slices.DeleteFunc(slices.Clone(steps), func(s repair.Step) bool { return s.Left == "" })
 		}
-		err = errors.Join(err, printSteps(c.App.Writer, shown))
+		err = errors.Join(err, text.PrintSteps(c.App.Writer, shown))
 		done := "done"
 		if dry {
 			done = "to be done; nothing was changed"
@@ -202,20 +176,6 @@ func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
 		return cli.Exit("", 1)
 	}
 	return err
-}
-
-func printSteps(w io.Writer, steps []repair.Step) error {
-	p := term.For(w)
-	var errs []error
-	for _, s := range steps {
-		_, err := fmt.Fprintf(w, "%s  %s: %s\n", p.Yellow(fmt.Sprintf("%-10s", s.Action)), p.Bold(human.Clean(s.File)), human.Clean(s.Text))
-		errs = append(errs, err)
-		if s.Left != "" {
-			_, err := fmt.Fprintf(w, "            %s\n", p.Red("left: "+human.Clean(s.Left)))
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // checkConfinement prints what processes in the sandboxes of the programs tried.

@@ -2,19 +2,14 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/act"
-	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
-	"zmailer/internal/run/human"
 	"zmailer/internal/ui/text"
 )
 
@@ -65,49 +60,10 @@ func runCleanup(c *cli.Context) error {
 	if c.Bool("json") {
 		err = errors.Join(err, text.PrintJSON(c.App.Writer, x))
 	} else {
-		err = errors.Join(err, printCleanup(x, c.App.Writer, c.Bool("quiet")))
+		err = errors.Join(err, text.PrintCleanup(x, c.App.Writer, c.Bool("quiet")))
 	}
 	if err == nil && slices.ContainsFunc(x.Dropped, func(d act.Cleaned) bool { return d.Left != "" }) {
 		return cli.Exit("", 1)
 	}
 	return err
-}
-
-func printCleanup(x *act.Cleanup, w io.Writer, quiet bool) error {
-	var b strings.Builder
-	left := 0
-	for _, d := range x.Dropped {
-		if !quiet || d.Left != "" {
-			fmt.Fprintf(&b, "%s: %s\n", human.Clean(d.File), human.Clean(d.Text))
-		}
-		if d.Left != "" {
-			left++
-			fmt.Fprintf(&b, "    left: %s\n", human.Clean(d.Left))
-		}
-	}
-	done := "dropped"
-	if x.DryRun {
-		done = "would be dropped; nothing was"
-	}
-	fmt.Fprintf(&b, "%s %s\n", human.Count(len(x.Dropped)-left, "file"), done)
-	for _, k := range x.Kept {
-		fmt.Fprintf(&b, "%s/ keeps %d %s, the oldest since %s%s\n", k.Directory, k.Files, k.State, human.Span(time.Duration(k.OldestSeconds)*time.Second), forWhom(k))
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// forWhom names the command for kept files.
-func forWhom(k act.Kept) string {
-	switch k.State {
-	case view.StateDeferred:
-		return ": zmctl resubmit"
-	case view.StateFrozen:
-		return ": zmctl freezer list"
-	case view.StateSetAside:
-		return ", only copies of accepted mail: zmctl postman list"
-	case view.StateCopy:
-		return ", copies that go after POSTMANKEEP"
-	}
-	return ": see zmctl check"
 }

@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
+	"zmailer/internal/ui/text"
 	"zmailer/test/office"
 )
 
@@ -31,7 +32,7 @@ func TestCleanupDropsWhatIsOldAndTellsTheRest(t *testing.T) {
 		t.Helper()
 		x, err := act.Clean(o.PostOffice, later, keep, keep, dry)
 		var out strings.Builder
-		assert.Must(t, errors.Join(err, printCleanup(x, &out, false)))
+		assert.Must(t, errors.Join(err, text.PrintCleanup(x, &out, false)))
 		return x, out.String()
 	}
 	if _, out := run(11*time.Hour, false); !strings.HasPrefix(out, "0 files dropped\n") {

@@ -2,20 +2,17 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/table"
 	"zmailer/internal/table/text"
+	ui "zmailer/internal/ui/text"
 )
 
 func newdbCommand() *cli.Command {
@@ -64,21 +61,21 @@ func runNewdb(c *cli.Context) error {
 	if out, err = filepath.Abs(out); err != nil {
 		return err
 	}
-	bar := &compileBar{out: c.App.ErrWriter, shown: time.Now()}
-	defer bar.end()
+	bar := ui.NewPhaseBar(c.App.ErrWriter)
+	defer bar.End()
 	if c.Bool("check") {
-		n, err := table.Check(kind, in, bar.step)
+		n, err := table.Check(kind, in, bar.Step)
 		if err == nil {
-			bar.end()
+			bar.End()
 			fmt.Fprintf(c.App.Writer, "%s: %d %s\n", in, n, human.Plural(n, "entry", "entries"))
 		}
 		return err
 	}
-	made, err := table.Compile(kind, in, out, bar.step)
+	made, err := table.Compile(kind, in, out, bar.Step)
 	if err != nil {
 		return err
 	}
-	bar.end()
+	bar.End()
 	fmt.Fprintf(c.App.Writer, "%s: %d %s of %s, %d bytes\n", out, made.Entries, human.Plural(made.Entries, "entry", "entries"), in, made.Size)
 	if name := strings.ToUpper(string(kind)); !inUse(settings, name, out) {
 		fmt.Fprintf(c.App.Writer, "not in use yet: %s in zmailer.conf does not name db:%s\n", name, out)
@@ -119,41 +116,4 @@ func inUse(settings *config.Config, name, out string) bool {
 		s, err := table.Parse(source, settings.Dir)
 		return err == nil && s.Scheme == "db" && s.Rest == out
 	})
-}
-
-// compileBar prints the progress of a large table to standard error: a bar on a terminal,
-// otherwise a line every few seconds.
-type compileBar struct {
-	out   io.Writer
-	shown time.Time
-	phase string
-	bar   *progressbar.ProgressBar
-}
-
-// step reports that done of the work is finished.
-func (b *compileBar) step(phase string, done, of int64) {
-	if phase != b.phase {
-		b.end()
-		b.phase = phase
-		if f, ok := b.out.(*os.File); ok && terminal(f) {
-			b.bar = progressbar.NewOptions64(of, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(phase),
-				progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
-		}
-	}
-	switch now := time.Now(); {
-	case b.bar != nil:
-		// A bar that cannot be drawn is no error.
-		_ = b.bar.Set64(done)
-	case now.Sub(b.shown) >= 5*time.Second && done < of:
-		b.shown = now
-		fmt.Fprintf(b.out, "%s: %d%%\n", phase, 100*done/of)
-	}
-}
-
-// end removes the bar.
-func (b *compileBar) end() {
-	if b.bar != nil {
-		_ = b.bar.Clear()
-	}
-	b.bar = nil
 }

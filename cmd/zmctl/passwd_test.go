@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/lookup/passwd"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
+	"zmailer/internal/ui/term"
 )
 
 // typed runs zmctl passwd with something on its standard input.
@@ -132,7 +133,7 @@ func TestPasswdAsksTwiceOnATerminal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			person, program := terminals(t)
-			password, err := readPassword(t.Context(), program, &typist{person: person, lines: strings.SplitAfter(tt.typed, "\n")})
+			password, err := term.ReadPassword(t.Context(), program, &typist{person: person, lines: strings.SplitAfter(tt.typed, "\n")})
 			if (err == nil) != tt.ok || tt.ok && password != "secret" {
 				t.Errorf("got %q, %v", password, err)
 			}
@@ -144,7 +145,7 @@ func TestPasswdAsksTwiceOnATerminal(t *testing.T) {
 func TestPasswdInterruptedShowsWhatIsTyped(t *testing.T) {
 	_, program := terminals(t)
 	ctx, interrupt := context.WithCancel(t.Context())
-	if _, err := readPassword(ctx, program, writes(func() {
+	if _, err := term.ReadPassword(ctx, program, writes(func() {
 		if echoes(t, program) {
 			t.Error("what is typed is shown at the prompt")
 		}

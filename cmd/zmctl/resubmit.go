@@ -1,13 +1,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/act"
+	"zmailer/internal/admin/view"
+	"zmailer/internal/admin/whatif"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/router/route"
+	"zmailer/internal/ui/text"
 )
 
 func resubmitCommand() *cli.Command {
@@ -70,4 +76,62 @@ func runResubmit(c *cli.Context) error {
 		return checkAside(c, from)
 	}
 	return actAside(c, act.Resubmit, from, false)
+}
+
+// checkAside asks the router what would become of each message now, and moves nothing.
+func checkAside(c *cli.Context, from *act.Aside) error {
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	po, _, err := open(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	list, err := from.Find(c.Context, view.New(po, time.Now()))
+	if err == nil {
+		err = asUsage(from.Missing("resubmit"))
+	}
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(c.App.Writer, "nothing in "+from.Dir()+"/ matches")
+		return nil
+	}
+	engine, err := whatif.Open(settings)
+	if err != nil {
+		return err
+	}
+	defer engine.Close() // it wrote nothing
+	out := text.NewStream(c.App.Writer)
+	lines := text.JSONLines(out)
+	bar := newProgress(c, "check", len(list))
+	sum := map[string]int{}
+	for _, f := range list {
+		var v *route.Explanation
+		if v, err = engine.ExplainFile(c.Context, settings.PostOffice(), from.Dir()+"/"+f.Name); err != nil {
+			break
+		}
+		sum[v.Verdict]++
+		bar.Step()
+		switch {
+		case c.Bool("json"):
+			err = lines.Encode(v)
+		case !c.Bool("quiet") && !bar.Alone(c.App.Writer):
+			err = text.PrintVerdict(out, v, f)
+		}
+		if err = errors.Join(err, out.Tick()); err != nil {
+			break
+		}
+	}
+	bar.End()
+	if err == nil && !c.Bool("json") {
+		text.PrintVerdicts(out, sum)
+	}
+	if err = text.Quiet(errors.Join(err, out.Flush())); err == nil && sum[route.VerdictRouted] < len(list) {
+		return cli.Exit("", 1)
+	}
+	return err
 }

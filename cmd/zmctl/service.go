@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -21,7 +20,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/run/supervise"
-	"zmailer/internal/ui/term"
+	"zmailer/internal/ui/text"
 )
 
 const serviceHelp = `
@@ -94,7 +93,7 @@ func runService(c *cli.Context, do func(*service.Service, context.Context, []str
 	st, serr := s.Status(c.Context)
 	switch {
 	case serr == nil && st != nil:
-		serr = printService(c.App.Writer, st, time.Now())
+		serr = text.PrintService(c.App.Writer, st, time.Now())
 	case err == nil && serr == nil:
 		fmt.Fprintln(c.App.Writer, "no daemons are running")
 	}
@@ -167,65 +166,6 @@ func logFlags(c *cli.Context) []string {
 		}
 	}
 	return args
-}
-
-// printService writes the daemons as a table.
-func printService(w io.Writer, v *service.Status, now time.Time) error {
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "DAEMON\tRUNS\tPID\tSINCE\t")
-	for i := range v.Daemons {
-		st := &v.Daemons[i]
-		runs, pid, since := "no", "-", "-"
-		if st.Runs {
-			runs, pid = "yes", fmt.Sprint(st.Pid)
-		}
-		if st.Since != nil {
-			since = human.Span(now.Sub(*st.Since))
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", st.Daemon, runs, pid, since, human.Clean(daemonNote(st)))
-	}
-	err := t.Flush()
-	p := term.For(w)
-	for line := range strings.Lines(b.String()) {
-		if f := strings.Fields(line); len(f) > 1 && f[1] == "no" {
-			line = p.Red(line)
-		}
-		_, werr := io.WriteString(w, strings.TrimRight(line, " \n")+"\n")
-		err = errors.Join(err, werr)
-	}
-	by := v.By
-	if v.Pid > 0 {
-		by += fmt.Sprintf(", pid %d", v.Pid)
-	}
-	if v.Log != "" {
-		by += "; log: " + v.Log
-	}
-	_, werr := fmt.Fprintln(w, "run by "+by)
-	return errors.Join(err, werr)
-}
-
-// daemonNote is what an operator should know about a daemon.
-func daemonNote(st *supervise.State) string {
-	name := st.Daemon
-	if name == service.Agents { // it starts and stops with the scheduler
-		name = "scheduler"
-	}
-	switch {
-	case st.Runs && st.Replaced:
-		return "its program was replaced since: zmctl restart " + name
-	case st.Runs && !st.Ready:
-		return "starting"
-	case st.Runs && st.Starts > 1:
-		return fmt.Sprintf("started %s; it had ended: %s", human.Often(st.Starts), st.Last)
-	case st.Runs:
-		return ""
-	case st.Stopped:
-		return "stopped: zmctl start " + name
-	case st.Last != "":
-		return "ended: " + st.Last
-	}
-	return "not started"
 }
 
 func reloadCommand() *cli.Command {

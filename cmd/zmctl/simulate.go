@@ -74,7 +74,7 @@ func runSimulate(c *cli.Context) error {
 	if c.Bool("all") {
 		rows = 0
 	}
-	return printSimulation(c.App.Writer, r, rows)
+	return text.PrintSimulation(c.App.Writer, r, rows)
 }
 
 // simulatedHosts is the number of hosts in the table without --all.

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"syscall"
 	"time"
 
+	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/service"
@@ -14,6 +17,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/text"
+	"zmailer/internal/ui/top"
 )
 
 func statusCommand() *cli.Command {
@@ -89,11 +93,113 @@ func (st *statusReport) printServing(w io.Writer, now time.Time) error {
 	var err error
 	if st.Service != nil {
 		_, werr := fmt.Fprintln(w)
-		err = errors.Join(werr, printService(w, st.Service, now))
+		err = errors.Join(werr, text.PrintService(w, st.Service, now))
 	}
 	if st.Frozen != "" {
 		_, werr := fmt.Fprintf(w, "\nthe service is frozen: %s; zmctl thaw-service\n", human.Clean(st.Frozen))
 		err = errors.Join(err, werr)
 	}
 	return err
+}
+
+func topCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "top",
+		Usage:     "show stages, threads and rates, and update them",
+		UsageText: "zmctl top [--interval TIME] [--once | --count N] [--threads N] [--json]",
+		Description: `Shows the number of messages in each stage and the age of the oldest, the rates of messages
+and recipients, the scheduler's threads with the most urgent at the top, and alarms. On a
+terminal it updates the display until you press q, with graphs of the last minutes; ? lists
+the keys. In a pipe, with --once or --json, it prints a snapshot after --interval, because
+rates are measured between two samples.
+
+    zmctl top
+    zmctl top --once
+    zmctl top --json --count 0 --interval 10s | ...
+
+Counts come from the disk, those of the queue from the scheduler if it answers. The command
+changes nothing, and needs no scheduler. See docs/top.md.
+
+Exit codes: 0 shown, 1 failed, 71 the program zmtop is missing.`,
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "interval", Value: time.Second, Usage: "update every `TIME`"},
+			&cli.BoolFlag{Name: "once", Usage: "print one snapshot"},
+			&cli.IntFlag{Name: "count", Value: 1, Usage: "print `N` snapshots; 0: until it is interrupted"},
+			&cli.IntFlag{Name: "threads", Value: 20, Usage: "print at most `N` threads; 0: all"},
+			&cli.BoolFlag{Name: "json", Usage: "print one object per line for each snapshot"},
+		},
+		Action: runTop,
+	}
+}
+
+// shortestLook is the minimum interval between two samples.
+const shortestLook = 100 * time.Millisecond
+
+func runTop(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	if c.Int("count") < 0 || c.Int("threads") < 0 || c.Duration("interval") < shortestLook {
+		return cli.Exit(fmt.Sprintf("zmctl top: --count and --threads must not be negative, --interval must be at least %v", shortestLook), config.ExitUsage)
+	}
+	printed := c.Bool("once") || c.Bool("json") || c.IsSet("count")
+	if out, ok := c.App.Writer.(*os.File); ok && !printed && isatty.IsTerminal(out.Fd()) && isatty.IsTerminal(os.Stdin.Fd()) && os.Getenv("TERM") != "dumb" {
+		return becomeTop(c)
+	}
+	po, dir, err := open(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	return text.Quiet(snapshots(c, top.New(po, dir)))
+}
+
+// snapshots prints samples. The first sample is used only for the rates.
+func snapshots(c *cli.Context, s *top.Sampler) error {
+	defer s.Close()
+	if _, err := s.Take(c.Context); err != nil {
+		return err
+	}
+	tick := time.NewTicker(c.Duration("interval"))
+	defer tick.Stop()
+	for n := 0; c.Int("count") == 0 || n < c.Int("count"); n++ {
+		select {
+		case <-tick.C:
+		case <-c.Context.Done():
+			return nil
+		}
+		x, err := s.Take(c.Context)
+		if err != nil {
+			return nil // interrupted
+		}
+		if c.Bool("json") {
+			err = text.JSONLines(c.App.Writer).Encode(x)
+		} else {
+			if n > 0 {
+				fmt.Fprintln(c.App.Writer)
+			}
+			err = x.Print(c.App.Writer, c.Int("threads"))
+		}
+		if err != nil || c.Bool("once") {
+			return err
+		}
+	}
+	return nil
+}
+
+// becomeTop makes this process zmtop.
+func becomeTop(c *cli.Context) error {
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return err
+	}
+	path, err := service.Program("zmtop")
+	if err != nil {
+		return cli.Exit(errors.Join(err, errors.New("zmctl top --once does without it")), config.ExitOSErr)
+	}
+	args := []string{"zmtop", "--interval", c.Duration("interval").String()}
+	if err := syscall.Exec(path, args, service.Environment(settings)); err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	return nil
 }

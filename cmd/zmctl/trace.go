@@ -11,6 +11,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/logread"
+	"zmailer/internal/admin/otlp"
+	"zmailer/internal/admin/trace"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/text"
@@ -150,3 +152,17 @@ func keepInput(r io.Reader) (string, error) {
 
 // traceUsage is what a bad use of --log is answered with.
 func traceUsage(text string) error { return cli.Exit("zmctl trace: "+text, config.ExitUsage) }
+
+// printOTLP prints lives as the body of a request to a collector of OpenTelemetry.
+func printOTLP(w io.Writer, lives []*trace.Life, addresses bool) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	b, err := otlp.Request(lives, otlp.Options{Host: host, Version: config.Version, Addresses: addresses})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", b)
+	return err
+}

@@ -3,6 +3,7 @@ package text
 import (
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -90,4 +91,44 @@ func (p *Progress) End() {
 	if p != nil && p.bar != nil && p.shown {
 		_ = p.bar.Clear()
 	}
+}
+
+// PhaseBar prints the progress of a large table to standard error: a bar on a terminal,
+// otherwise a line every few seconds.
+type PhaseBar struct {
+	out   io.Writer
+	shown time.Time
+	phase string
+	bar   *progressbar.ProgressBar
+}
+
+// NewPhaseBar makes one that is not shown yet.
+func NewPhaseBar(out io.Writer) *PhaseBar { return &PhaseBar{out: out, shown: time.Now()} }
+
+// Step reports that done of the work is finished.
+func (b *PhaseBar) Step(phase string, done, of int64) {
+	if phase != b.phase {
+		b.End()
+		b.phase = phase
+		if f, ok := b.out.(*os.File); ok && term.Terminal(f) {
+			b.bar = progressbar.NewOptions64(of, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(phase),
+				progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
+		}
+	}
+	switch now := time.Now(); {
+	case b.bar != nil:
+		// A bar that cannot be drawn is no error.
+		_ = b.bar.Set64(done)
+	case now.Sub(b.shown) >= 5*time.Second && done < of:
+		b.shown = now
+		fmt.Fprintf(b.out, "%s: %d%%\n", phase, 100*done/of)
+	}
+}
+
+// End removes the bar.
+func (b *PhaseBar) End() {
+	if b.bar != nil {
+		_ = b.bar.Clear()
+	}
+	b.bar = nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -67,36 +66,13 @@ func runOrders(c *cli.Context) error {
 		if c.Bool("json") {
 			return text.JSONLines(out).Encode(o)
 		}
-		printOperation(out, o, now)
+		text.PrintOperation(out, o, now)
 		return nil
 	})
 	if !c.Bool("json") {
 		fmt.Fprintln(out, human.Count(n, "order"))
 	}
 	return text.Quiet(errors.Join(err, out.Flush()))
-}
-
-func printOperation(w io.Writer, o *act.Operation, now time.Time) {
-	p := term.For(w)
-	text := o.Verb
-	if o.Flags != "" {
-		text += " " + o.Flags
-	}
-	if o.Until != "" {
-		text += " until " + o.Until
-	}
-	text += "  " + human.Count(o.Messages, "message")
-	switch {
-	case o.Undone != "":
-		text += "  undone " + o.Undone
-	case !o.Undoable():
-		text += "  cannot be undone"
-	}
-	fmt.Fprintf(w, "%s  %s ago by %s  %s\n    %s", p.Bold(string(o.ID)), human.Span(now.Sub(o.Time)), o.Who, text, human.Cut(o.Selector, 300))
-	if o.Reason != "" {
-		fmt.Fprintf(w, ", %q", o.Reason)
-	}
-	fmt.Fprintln(w)
 }
 
 func undoCommand() *cli.Command {
@@ -211,7 +187,7 @@ func previewUndo(c *cli.Context, po *postoffice.PostOffice, id postoffice.Operat
 		return fmt.Errorf("undo %s: %s cannot be undone", id, o.Verb)
 	}
 	fmt.Fprint(c.App.Writer, "would undo\n")
-	printOperation(c.App.Writer, o, time.Now())
+	text.PrintOperation(c.App.Writer, o, time.Now())
 	return nil
 }
 
@@ -223,4 +199,47 @@ type person struct{}
 func who(ctx context.Context) string {
 	by, _ := ctx.Value(person{}).(string)
 	return act.Who(by)
+}
+
+func removedCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "removed",
+		Usage:     "list removed mail that zmctl undo can restore",
+		UsageText: "zmctl removed [--json]",
+		Description: `Lists the messages in removed/ and queued messages with removed recipients, the oldest
+removal first, with the recipients that undo would restore.
+
+    S10117782A2CnLkQ0vB8C  removed 12m ago, dropped in 2d23h  4.1k  <sender@client.example.net>
+        <ok@c.example.com>`,
+		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print a JSON array"}},
+		Action: runRemoved,
+	}
+}
+
+func runRemoved(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	po, keep, err := openKeeping(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	s := view.New(po, time.Now())
+	list, err := s.ListRemoved(c.Context, keep)
+	if c.Bool("json") {
+		return errors.Join(err, text.PrintJSON(c.App.Writer, list))
+	}
+	for _, r := range list {
+		when := "removed " + human.Span(s.Now.Sub(r.Removed)) + " ago"
+		switch {
+		case r.Until != nil:
+			when += ", dropped in " + human.Span(r.Until.Sub(s.Now))
+		case r.From == postoffice.Queue && len(r.Files) > 0:
+			when += ", still in the queue"
+		}
+		fmt.Fprintf(c.App.Writer, "%s  %s  %s  %s\n    %s\n", term.For(c.App.Writer).Bold(r.ID), when, human.Size(r.Size), r.Message.From(), human.Addresses(r.Recipients))
+	}
+	_, perr := fmt.Fprintln(c.App.Writer, human.Count(len(list), "message"))
+	return errors.Join(err, perr)
 }

@@ -1,4 +1,4 @@
-package main
+package text
 
 import (
 	"cmp"
@@ -13,9 +13,9 @@ import (
 	"zmailer/internal/ui/term"
 )
 
-// printSimulation writes a simulation as a table: the hosts that drain last first, at most
+// PrintSimulation writes a simulation as a table: the hosts that drain last first, at most
 // rows of them, all if rows is 0.
-func printSimulation(out io.Writer, r *simulate.Result, rows int) error {
+func PrintSimulation(out io.Writer, r *simulate.Result, rows int) error {
 	p := term.For(out)
 	var b strings.Builder
 	fmt.Fprintf(&b, "The queue at %s: %d messages, %d open recipients", r.Now.Format(time.RFC3339), r.Messages, r.Recipients)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"strings"
@@ -10,10 +11,90 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/tasmtp/tlsrpt"
 	"zmailer/internal/ui/text"
 )
+
+// Exit codes of check --ledger.
+const (
+	exitUnread     = 1
+	exitImbalanced = 2
+)
+
+// ledgerPatience is how often a suspected error is checked again while daemons run.
+func ledgerPatience() ledger.Patience {
+	return ledger.Patience{Looks: 6, Pause: 300 * time.Millisecond}
+}
+
+// checkLedger compares accepted mail with its outcomes.
+func checkLedger(c *cli.Context, po *postoffice.PostOffice) error {
+	bar := newCounter(c, "ledger", "messages")
+	patience := ledgerPatience()
+	patience.Seen = bar.Step
+	b, err := ledger.Compare(c.Context, po, patience)
+	bar.End()
+	if err != nil {
+		return cli.Exit(err, exitUnread)
+	}
+	if c.Bool("json") {
+		err = text.PrintJSON(c.App.Writer, b)
+	} else {
+		err = text.PrintBalance(c.App.Writer, b)
+	}
+	if err != nil {
+		return err
+	}
+	if len(b.Wrong) > 0 || b.Difference != (ledger.Count{}) {
+		return cli.Exit("", exitImbalanced)
+	}
+	return nil
+}
+
+func settleCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "settle",
+		Usage:     "record in the ledger that a missing message was dealt with",
+		UsageText: "zmctl settle ID...",
+		Description: `Records messages that zmctl check --ledger reports as missing or uneven as gone, because
+their files were removed by hand and cannot be restored. It changes only the ledger. A
+message whose files still exist is refused: it is counted when it is finished.
+
+    zmctl settle S10117782A2CnLkQ0vB8C
+
+Exit codes: 0 done, 1 a message has no difference to settle, or still exists; 64 bad
+arguments.`,
+		Action: runSettle,
+	}
+}
+
+func runSettle(c *cli.Context) error {
+	ids, err := spoolIDs(c, "zmctl check --ledger")
+	if err != nil {
+		return err
+	}
+	po, _, err := open(c)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	found, err := ledger.Compare(c.Context, po, ledgerPatience())
+	if err != nil {
+		return err
+	}
+	j := ledger.New(po, ledger.Config{Role: "zmctl"})
+	defer j.Close()
+	var errs []error
+	for _, id := range ids {
+		err := j.Explain(found, id)
+		errs = append(errs, err)
+		if err == nil {
+			fmt.Fprintln(c.App.Writer, id, "settled")
+		}
+	}
+	return errors.Join(errs...)
+}
 
 func tlsrptCommand() *cli.Command {
 	return &cli.Command{

@@ -1,6 +1,7 @@
 package thread
 
 import (
+	"container/heap"
 	"math"
 	"time"
 )
@@ -25,44 +26,51 @@ func (t *Thread) spot() *int32  { return &t.slot }
 func (m *Message) at() int64    { return m.due }
 func (m *Message) spot() *int32 { return &m.slot }
 
+func (a *agenda[T]) Len() int           { return len(a.list) }
+func (a *agenda[T]) Less(i, j int) bool { return a.list[i].at() < a.list[j].at() }
+
+func (a *agenda[T]) Swap(i, j int) {
+	a.list[i], a.list[j] = a.list[j], a.list[i]
+	*a.list[i].spot(), *a.list[j].spot() = int32(i), int32(j)
+}
+
+func (a *agenda[T]) Push(x any) {
+	*x.(T).spot() = int32(len(a.list))
+	a.list = append(a.list, x.(T))
+}
+
+func (a *agenda[T]) Pop() any {
+	var none T
+	last := len(a.list) - 1
+	x := a.list[last]
+	a.list[last] = none
+	a.list = a.list[:last]
+	*x.spot() = -1
+	return x
+}
+
 // set adds x, or moves it after its time changed.
 func (a *agenda[T]) set(x T) {
-	i := int(*x.spot())
-	if i < 0 {
-		i = len(a.list)
-		a.list = append(a.list, x)
-		*x.spot() = int32(i)
-	}
-	if !a.down(i) {
-		a.up(i)
+	if i := *x.spot(); i >= 0 {
+		heap.Fix(a, int(i))
+	} else {
+		heap.Push(a, x)
 	}
 }
 
 // remove takes x out, if it is there.
 func (a *agenda[T]) remove(x T) {
-	i := int(*x.spot())
-	if i < 0 || i >= len(a.list) || a.list[i] != x {
-		return
-	}
-	last := len(a.list) - 1
-	a.swap(i, last)
-	var none T
-	a.list[last] = none
-	a.list = a.list[:last]
-	*x.spot() = -1
-	if i < last && !a.down(i) {
-		a.up(i)
+	if i := int(*x.spot()); i >= 0 && i < len(a.list) && a.list[i] == x {
+		heap.Remove(a, i)
 	}
 }
 
 // pop takes out the first entry if its time has come.
 func (a *agenda[T]) pop(now int64) (x T, ok bool) {
-	if len(a.list) == 0 || a.list[0].at() > now {
+	if a.first() > now {
 		return x, false
 	}
-	x = a.list[0]
-	a.remove(x)
-	return x, true
+	return heap.Pop(a).(T), true
 }
 
 func (a *agenda[T]) first() int64 {
@@ -70,39 +78,6 @@ func (a *agenda[T]) first() int64 {
 		return math.MaxInt64
 	}
 	return a.list[0].at()
-}
-
-func (a *agenda[T]) swap(i, j int) {
-	a.list[i], a.list[j] = a.list[j], a.list[i]
-	*a.list[i].spot(), *a.list[j].spot() = int32(i), int32(j)
-}
-
-func (a *agenda[T]) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if a.list[parent].at() <= a.list[i].at() {
-			return
-		}
-		a.swap(i, parent)
-		i = parent
-	}
-}
-
-func (a *agenda[T]) down(i int) (moved bool) {
-	for {
-		child := 2*i + 1
-		if child >= len(a.list) {
-			return moved
-		}
-		if child+1 < len(a.list) && a.list[child+1].at() < a.list[child].at() {
-			child++
-		}
-		if a.list[i].at() <= a.list[child].at() {
-			return moved
-		}
-		a.swap(i, child)
-		i, moved = child, true
-	}
 }
 
 // Remind makes Advance give m at a time; the zero time takes that back. A message
@@ -126,12 +101,6 @@ func (c *Core) Reminder(m *Message) time.Time {
 		return time.Time{}
 	}
 	return c.time(m.due)
-}
-
-// at takes note of the time.
-func (c *Core) at(now time.Time) int64 {
-	c.now = c.ms(now)
-	return c.now
 }
 
 // Next is when Advance has something to do, zero if never.
@@ -201,7 +170,7 @@ func (c *Core) wakeVertex(v *Vertex, ms int64) {
 
 // arm puts a waiting vertex into the agenda for what comes first: the end of its
 // wait or its expiry.
-func (c *Core) arm(v *Vertex, ms int64) {
+func (c *schedule) arm(v *Vertex, ms int64) {
 	wake := v.expires(ms)
 	if !v.isReady() {
 		wake = min(wake, v.next)

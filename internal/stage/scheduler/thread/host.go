@@ -1,69 +1,90 @@
 package thread
 
 import (
+	"math"
 	"strings"
 	"time"
 )
 
 // Thread is the vertices of one channel and host.
 type Thread struct {
-	Ring    *Ring
-	Host    string // as it was first spelt
-	Trouble string // what the host's last failure said
-	Serve   any    // free for the caller: who served it last
+	Ring  *Ring
+	Host  string // as it was first spelt
+	Serve any    // free for the caller: who served it last
+
+	waitList
+	hostState
+	hostLimit
+	listing
 
 	channel  *channel
-	list     []*Vertex // all; those that may be delivered now are in front
-	ready    int       // so many
-	orders   [2]order  // of those that are ready: never tried, tried
-	turn     uint8     // which of them was served last
-	small    int       // of those that are ready, those of messages to few
-	own      int32     // of those that are ready, those of own users
-	reports  int32     // and reports
-	mails    uint8     // others that were served since the last report
-	reported *[2]order // as orders, of reports; nil: there were none
-	rcpts    int       // of all
-	oldest   *Vertex   // nil if that is not known
 	running  int
+	taken    [origins]int32 // of running, by origin
+	standing standing       // by which taken is counted
+	attempts uint64         // begun
 
-	next  int64  // the host is in trouble until then, milliseconds; 0: it is not
-	wake  int64  // key in the agenda
-	slot  int32  // place in the agenda, -1: not there
-	tries uint16 // failures in a row
-	step  uint8
-	epoch uint32  // counts changes between trouble and none
-	fails uint16  // counts failures of the host
-	asked bool    // the host has named the time itself
-	probe *Vertex // runs while the host is in trouble
-	again int64   // when one that was put off is tried again
-
-	limit    int32 // deliveries at once
-	gain     int32 // served since the limit grew
-	ceiling  int32 // the limit when it was halved last, 0: it was not
-	put      int32 // put off in a row
-	peak     int32 // most that ran at once since the limit was halved
-	met      bool  // the limit was too high once
-	tokens   bucket
-	slow     int64  // nothing begins before, milliseconds; see Throttle
-	attempts uint64 // begun
+	wake   int64 // key in the agenda
+	slot   int32 // place in the agenda, -1: not there
+	again  int64 // when one that was put off is tried again
+	tokens bucket
+	slow   int64 // nothing begins before, milliseconds; see Throttle
 
 	pausing, paused bool // see Policy.QueueOnly
+}
 
-	answered bool           // the last delivery got an answer
-	standing standing       // by which taken is counted
-	taken    [origins]int32 // of running, by origin
+// hostState is what is known of a thread's host.
+type hostState struct {
+	Trouble string // what the host's last failure said
 
-	listed             bool
-	class, level, tier uint8  // where it is listed
-	since              uint64 // and before whom
-	prev, succ         *Thread
+	next     int64  // the host is in trouble until then, milliseconds; 0: it is not
+	tries    uint16 // failures in a row
+	step     uint8
+	asked    bool    // the host has named the time itself
+	answered bool    // the last delivery got an answer
+	epoch    uint32  // counts changes between trouble and none
+	fails    uint16  // counts failures of the host
+	probe    *Vertex // runs while the host is in trouble
+}
+
+// Tries is how often in a row the host failed, 0 if it is not in trouble.
+func (h *hostState) Tries() int { return int(h.tries) }
+
+// learn is the state of the host.
+func (h *hostState) learn() standing {
+	switch {
+	case h.next != 0:
+		return silent
+	case h.answered:
+		return answering
+	}
+	return unproven
+}
+
+// resume takes up a wait that a former process decided on; waits is how many there are.
+func (h *hostState) resume(next int64, before History, waits int) {
+	h.next = next
+	h.tries = uint16(min(before.HostTries, math.MaxUint16))
+	h.step = uint8(min(before.HostTries, waits))
+	h.Trouble = before.HostText
+	h.epoch++
+}
+
+// follow takes over the trouble of another thread of the host.
+func (h *hostState) follow(o *hostState) {
+	h.next, h.tries, h.step, h.Trouble = o.next, o.tries, o.step, o.Trouble
+	h.answered = false
+	h.epoch++
+}
+
+// recover ends the trouble.
+func (h *hostState) recover() {
+	h.next, h.tries, h.step, h.Trouble = 0, 0, 0, ""
+	h.probe = nil
+	h.epoch++
 }
 
 // Channel is the thread's channel.
 func (t *Thread) Channel() string { return t.channel.name }
-
-// Tries is how often in a row the host failed, 0 if it is not in trouble.
-func (t *Thread) Tries() int { return int(t.tries) }
 
 // Until is when a host in trouble is probed next, zero if it is not in trouble.
 func (t *Thread) Until() time.Time {
@@ -95,33 +116,17 @@ func (c *Core) thread(r *Ring, name, host string) *Thread {
 	t.pausing, t.paused = r.Policy.QueueOnly, r.Policy.QueueOnly
 	t.answered = c.proven.Has(keyOf(name, host))
 	t.standing = t.learn()
-	t.begin()
+	t.reset(r.Policy.start())
 	t.follow()
 	r.own(t)
 	r.threads[keyOf(name, host)] = t
 	return t
 }
 
-// add puts a vertex on the list of the thread.
-func (t *Thread) add(v *Vertex) {
-	v.Thread, v.place, v.fails = t, int32(len(t.list)), t.fails
-	t.list = append(t.list, v)
-	t.rcpts += len(v.Recipients())
-	if len(t.list) == 1 || t.oldest != nil && v.Message.when() < t.oldest.Message.when() {
-		t.oldest = v
-	}
-}
-
-// remove takes a vertex that is not ready off the list.
-func (t *Thread) remove(v *Vertex) {
-	last := len(t.list) - 1
-	t.swap(int(v.place), last)
-	t.list[last] = nil
-	t.list = t.list[:last]
-	t.rcpts -= len(v.Recipients())
-	if t.oldest == v {
-		t.oldest = nil
-	}
+// take puts a vertex on the list of the thread.
+func (t *Thread) take(v *Vertex) {
+	v.Thread, v.fails = t, t.fails
+	t.add(v)
 }
 
 // retire forgets a thread without vertices, when its rates no longer limit anything.

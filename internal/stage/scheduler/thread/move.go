@@ -4,7 +4,7 @@ import "time"
 
 // quiet pauses a thread again that Kick has let go, when nothing is left of that or the
 // host has failed.
-func (c *Core) quiet(t *Thread, ms int64) {
+func (c *schedule) quiet(t *Thread, ms int64) {
 	if t.pausing && t.running == 0 && (t.ready == 0 || t.next > ms) {
 		t.paused = true
 	}
@@ -87,7 +87,7 @@ func (t *Thread) follow() {
 }
 
 // settle has vertices wait that came to a thread or whose policy changed.
-func (c *Core) settle(t *Thread, list []*Vertex, ms int64) {
+func (c *schedule) settle(t *Thread, list []*Vertex, ms int64) {
 	t.tokens.follow(t.Ring.Policy.HostRate, ms)
 	// Those that become ready change their places in the list.
 	todo := make([]*Vertex, 0, len(list))
@@ -122,16 +122,14 @@ func (c *Core) merge(t, to *Thread, ms int64) {
 		}
 	}
 	if t.next > to.next {
-		to.next, to.tries, to.step, to.Trouble = t.next, t.tries, t.step, t.Trouble
-		to.answered = false
-		to.epoch++
+		to.hostState.follow(&t.hostState)
 	}
 	to.slow, to.tokens.next = max(to.slow, t.slow), max(to.tokens.next, t.tokens.next)
 	t.slow, t.tokens = 0, bucket{}
 	for _, v := range list {
 		tried := v.attempted()
 		t.remove(v)
-		to.add(v)
+		to.take(v)
 		if tried {
 			v.fails--
 		}

@@ -62,7 +62,7 @@ func (t *Thread) free() int64 { return max(t.slow, t.tokens.at(t.Ring.Policy.Hos
 func (r *Ring) free() int64 { return r.tokens.at(r.Policy.Rate) }
 
 // alarm has the thread looked at when something that it waits for is over.
-func (c *Core) alarm(t *Thread, ms int64) {
+func (c *schedule) alarm(t *Thread, ms int64) {
 	at := int64(math.MaxInt64)
 	if t.next > ms {
 		at = t.next
@@ -82,7 +82,7 @@ func (c *Core) alarm(t *Thread, ms int64) {
 
 // throttled reports whether the ring's rate forbids a delivery now, and has the
 // ring looked at when it does not.
-func (c *Core) throttled(r *Ring, ms int64) bool {
+func (c *schedule) throttled(r *Ring, ms int64) bool {
 	free := r.free()
 	if free <= ms {
 		return false
@@ -92,79 +92,4 @@ func (c *Core) throttled(r *Ring, ms int64) bool {
 		c.throttles.set(r)
 	}
 	return true
-}
-
-// How many deliveries at once a host is given: a start, then more while it serves them,
-// half as many when it refuses connections, answers that it has too many, or puts off one
-// message after the other; never less than one (docs/notes/concurrency.md).
-
-// usualStart is where the limit starts if the policy does not say.
-const usualStart = 5
-
-// mostEver bounds a limit that the policy does not bound.
-const mostEver = 10_000
-
-// start is the limit for a host of which nothing is known.
-func (p *Policy) start() int32 {
-	n := p.Start
-	if n <= 0 {
-		n = usualStart
-	}
-	return int32(min(n, p.most()))
-}
-
-// most is what a limit does not exceed.
-func (p *Policy) most() int {
-	if p.MaxThread > 0 {
-		return p.MaxThread
-	}
-	return mostEver
-}
-
-// Limit is how many deliveries at once the host is given now.
-func (t *Thread) Limit() int { return t.bound() }
-
-// grow takes note that the host has served a delivery: one more for each, until the
-// limit was too high once, then one more when as many were served as run at once.
-// It does not exceed twice of what ran at once: the rest shows nothing about what the host
-// bears.
-func (t *Thread) grow() {
-	t.put = 0
-	if t.limit >= 2*t.peak || int(t.limit) >= t.Ring.Policy.most() {
-		return
-	}
-	if t.met {
-		need := t.limit
-		if t.limit+1 == t.ceiling {
-			need *= patience
-		}
-		if t.gain++; t.gain < need {
-			return
-		}
-	}
-	t.gain = 0
-	t.limit++
-}
-
-// patience is how many times more deliveries it takes to go again to where the host had
-// too much than to any other limit.
-const patience = 20
-
-// halve takes note that the host has too much.
-func (t *Thread) halve() {
-	t.ceiling = t.limit
-	t.limit = max(t.limit/2, 1)
-	t.met, t.gain, t.put, t.peak = true, 0, 0, 0
-}
-
-// putOff takes note that the host put a message off, and reports whether that were too many
-// without another answer between them: twice as many as run at once, ten at least.
-func (t *Thread) putOff() bool {
-	t.put++
-	return t.put >= max(10, 2*t.limit)
-}
-
-// begin has the limit be as for a host of which nothing is known.
-func (t *Thread) begin() {
-	t.limit, t.met, t.gain, t.put, t.peak, t.ceiling = t.Ring.Policy.start(), false, 0, 0, 0, 0
 }

@@ -1,5 +1,7 @@
 package thread
 
+import "container/heap"
+
 // The ready vertices of a thread are in two classes, those that were tried and those
 // that were not, which take turns, so that neither old mail nor new delays the
 // other. In each class senders take turns, a round after the other; in a round the
@@ -152,9 +154,8 @@ func (o *order) push(v *Vertex) {
 	o.root = o.insert(o.root, v)
 	switch {
 	case head == nil:
-		v.mark, v.head = o.turn+1, int32(len(o.heads))
-		o.heads = append(o.heads, v)
-		o.up(v.head)
+		v.mark = o.turn + 1
+		heap.Push(o, v)
 	case o.before(v, head):
 		o.succeed(head, v)
 	}
@@ -171,14 +172,7 @@ func (o *order) drop(v *Vertex) (next *Vertex) {
 		o.succeed(v, next)
 		return next
 	}
-	i, last := v.head, int32(len(o.heads)-1)
-	o.swap(i, last)
-	o.heads[last] = nil
-	o.heads = o.heads[:last]
-	v.head = -1
-	if i < last {
-		o.fix(i)
-	}
+	heap.Remove(o, int(v.head))
 	return nil
 }
 
@@ -187,7 +181,7 @@ func (o *order) succeed(head, next *Vertex) {
 	next.mark, next.head = head.mark, head.head
 	head.head = -1
 	o.heads[next.head] = next
-	o.fix(next.head)
+	heap.Fix(o, int(next.head))
 }
 
 // next takes out the vertex whose turn it is.
@@ -206,7 +200,7 @@ func (o *order) next() *Vertex {
 	}
 	if head != nil {
 		head.mark = o.turn + 1
-		o.fix(head.head)
+		heap.Fix(o, int(head.head))
 	}
 	return v
 }
@@ -219,45 +213,28 @@ func (o *order) first(v, w *Vertex) bool {
 	return o.before(v, w)
 }
 
-func (o *order) swap(i, j int32) {
+func (o *order) Len() int           { return len(o.heads) }
+func (o *order) Less(i, j int) bool { return o.first(o.heads[i], o.heads[j]) }
+
+func (o *order) Swap(i, j int) {
 	h := o.heads
 	h[i], h[j] = h[j], h[i]
-	h[i].head, h[j].head = i, j
+	h[i].head, h[j].head = int32(i), int32(j)
 }
 
-func (o *order) fix(i int32) {
-	if !o.down(i) {
-		o.up(i)
-	}
+func (o *order) Push(x any) {
+	v := x.(*Vertex)
+	v.head = int32(len(o.heads))
+	o.heads = append(o.heads, v)
 }
 
-func (o *order) up(i int32) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !o.first(o.heads[i], o.heads[parent]) {
-			return
-		}
-		o.swap(i, parent)
-		i = parent
-	}
-}
-
-func (o *order) down(i int32) (moved bool) {
-	n := int32(len(o.heads))
-	for {
-		child := 2*i + 1
-		if child >= n {
-			return moved
-		}
-		if child+1 < n && o.first(o.heads[child+1], o.heads[child]) {
-			child++
-		}
-		if !o.first(o.heads[child], o.heads[i]) {
-			return moved
-		}
-		o.swap(i, child)
-		i, moved = child, true
-	}
+func (o *order) Pop() any {
+	last := len(o.heads) - 1
+	v := o.heads[last]
+	o.heads[last] = nil
+	o.heads = o.heads[:last]
+	v.head = -1
+	return v
 }
 
 // class is where v is while it is ready.
@@ -271,8 +248,57 @@ func (v *Vertex) class() int {
 // isReady reports whether v may be delivered now.
 func (v *Vertex) isReady() bool { return int(v.place) < v.Thread.ready }
 
+// waitList is the vertices of a thread, those that may be delivered now in front.
+type waitList struct {
+	list     []*Vertex
+	ready    int       // so many may be delivered now
+	orders   [2]order  // of those that are ready: never tried, tried
+	turn     uint8     // which of them was served last
+	small    int       // of those that are ready, those of messages to few
+	own      int32     // of those that are ready, those of own users
+	reports  int32     // and reports
+	mails    uint8     // others that were served since the last report
+	reported *[2]order // as orders, of reports; nil: there were none
+	rcpts    int       // of all
+	oldest   *Vertex   // nil if that is not known
+}
+
+// add puts a vertex on the list of the thread.
+func (t *waitList) add(v *Vertex) {
+	v.place = int32(len(t.list))
+	t.list = append(t.list, v)
+	t.rcpts += len(v.Recipients())
+	if len(t.list) == 1 || t.oldest != nil && v.Message.when() < t.oldest.Message.when() {
+		t.oldest = v
+	}
+}
+
+// remove takes a vertex that is not ready off the list.
+func (t *waitList) remove(v *Vertex) {
+	last := len(t.list) - 1
+	t.swap(int(v.place), last)
+	t.list[last] = nil
+	t.list = t.list[:last]
+	t.rcpts -= len(v.Recipients())
+	if t.oldest == v {
+		t.oldest = nil
+	}
+}
+
+// first is the vertex of the oldest message.
+func (t *waitList) first() *Vertex {
+	if t.oldest == nil {
+		for _, v := range t.list {
+			if t.oldest == nil || v.Message.when() < t.oldest.Message.when() {
+				t.oldest = v
+			}
+		}
+	}
+	return t.oldest
+}
+
 // pushReady lets v be delivered, if it may not yet.
-func (t *Thread) pushReady(v *Vertex) {
+func (t *waitList) pushReady(v *Vertex) {
 	if v.isReady() {
 		return
 	}
@@ -282,7 +308,7 @@ func (t *Thread) pushReady(v *Vertex) {
 	t.ordersFor(v)[v.class()].push(v)
 }
 
-func (t *Thread) dropReady(v *Vertex) {
+func (t *waitList) dropReady(v *Vertex) {
 	if !v.isReady() {
 		return
 	}
@@ -291,12 +317,12 @@ func (t *Thread) dropReady(v *Vertex) {
 	t.unready(v)
 }
 
-func (t *Thread) unready(v *Vertex) {
+func (t *waitList) unready(v *Vertex) {
 	t.ready--
 	t.swap(int(v.place), t.ready)
 }
 
-func (t *Thread) swap(i, j int) {
+func (t *waitList) swap(i, j int) {
 	t.list[i], t.list[j] = t.list[j], t.list[i]
 	t.list[i].place, t.list[j].place = int32(i), int32(j)
 }
@@ -312,7 +338,7 @@ func (t *Thread) pick(c *Core, ms int64, closed uint8) *Vertex {
 			v = t.list[c.rand.IntN(t.ready)]
 			t.dropReady(v)
 		} else {
-			orders := t.line(closed)
+			orders := t.line(tierOf(t.standing, Report) < closed)
 			if orders == nil {
 				return nil
 			}
@@ -329,7 +355,7 @@ func (t *Thread) pick(c *Core, ms int64, closed uint8) *Vertex {
 }
 
 // inOrder takes the next one of the class whose turn it is.
-func (t *Thread) inOrder(orders *[2]order) *Vertex {
+func (t *waitList) inOrder(orders *[2]order) *Vertex {
 	t.turn = 1 - t.turn
 	if len(orders[t.turn].heads) == 0 {
 		t.turn = 1 - t.turn
@@ -338,4 +364,50 @@ func (t *Thread) inOrder(orders *[2]order) *Vertex {
 	t.tally(v, -1)
 	t.unready(v)
 	return v
+}
+
+// tally counts a ready vertex, or no longer.
+func (t *waitList) tally(v *Vertex, n int32) {
+	if !v.is(bulk) {
+		t.small += int(n)
+	}
+	switch v.Message.Origin() {
+	case Own:
+		t.own += n
+	case Report:
+		t.reports += n
+	}
+}
+
+// ordersFor is the orders that a vertex is in while it is ready. Reports have their own,
+// so that the rest can be served without them.
+func (t *waitList) ordersFor(v *Vertex) *[2]order {
+	if v.Message.Origin() != Report {
+		return &t.orders
+	}
+	if t.reported == nil {
+		t.reported = new([2]order)
+		for i := range t.reported {
+			t.reported[i].byAge = t.orders[i].byAge
+		}
+	}
+	return t.reported
+}
+
+// mailPerReport is how much other mail to a host is served for each report.
+const mailPerReport = 3
+
+// line is the orders whose turn it is; nil: what is ready are reports, which may not begin
+// now. reports: they may.
+func (t *waitList) line(reports bool) *[2]order {
+	reports, mail := reports && t.reports > 0, t.ready > int(t.reports)
+	if reports && (!mail || t.mails >= mailPerReport) {
+		t.mails = 0
+		return t.reported
+	}
+	if !mail {
+		return nil
+	}
+	t.mails = min(t.mails+1, mailPerReport)
+	return &t.orders
 }

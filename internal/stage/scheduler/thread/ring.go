@@ -164,7 +164,7 @@ func (r *Ring) opened() uint8 {
 }
 
 // Touch has Touched give the ring.
-func (c *Core) Touch(r *Ring) {
+func (c *schedule) Touch(r *Ring) {
 	if !r.touched {
 		r.touched = true
 		c.touched.push(r)
@@ -173,7 +173,7 @@ func (c *Core) Touch(r *Ring) {
 
 // Touched gives a ring that something changed for since it was last given, nil if
 // there is none. Who waits for room in a channel comes before who has new mail.
-func (c *Core) Touched() *Ring {
+func (c *schedule) Touched() *Ring {
 	if r := c.first.pop(); r != nil {
 		r.first = false
 		return r
@@ -186,7 +186,7 @@ func (c *Core) Touched() *Ring {
 }
 
 // update puts the thread into its ring's turn, or takes it out.
-func (c *Core) update(t *Thread, ms int64) {
+func (c *schedule) update(t *Thread, ms int64) {
 	c.stand(t)
 	c.quiet(t, ms)
 	c.alarm(t, ms)
@@ -299,7 +299,7 @@ func (ch *channel) served(r *Ring) {
 
 // room has the rings that met the channel's limit looked at, in their turn. Those that
 // have nothing for it any more are forgotten.
-func (c *Core) room(ch *channel) {
+func (c *schedule) room(ch *channel) {
 	list := ch.blocked[:0]
 	for _, r := range ch.blocked {
 		if !r.wants(ch) {

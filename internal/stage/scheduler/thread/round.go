@@ -79,10 +79,10 @@ func (v *Vertex) sum() Result {
 
 // learnLimit adapts the limit to the result of an attempt. fresh: it began after
 // the last change of the limit.
-func (c *Core) learnLimit(t *Thread, sum Result, fresh bool) {
+func (c *schedule) learnLimit(t *Thread, sum Result, fresh bool) {
 	switch {
 	case sum == Delivered:
-		t.grow()
+		t.grow(t.Ring.Policy.most())
 		return
 	case !fresh || t.next != 0 || sum == Deferred && !t.putOff():
 		return
@@ -93,7 +93,7 @@ func (c *Core) learnLimit(t *Thread, sum Result, fresh bool) {
 
 // trouble makes the thread wait on its own schedule. Attempts that had started
 // before the trouble was known say nothing new.
-func (c *Core) trouble(t *Thread, started uint32, w HostWait, now time.Time) {
+func (c *schedule) trouble(t *Thread, started uint32, w HostWait, now time.Time) {
 	ms := c.ms(now)
 	t.fails++
 	t.Trouble = w.Text
@@ -125,29 +125,15 @@ func (c *Core) trouble(t *Thread, started uint32, w HostWait, now time.Time) {
 }
 
 // clear ends the trouble: the host has answered.
-func (c *Core) clear(t *Thread, now time.Time) {
+func (c *schedule) clear(t *Thread, now time.Time) {
 	if t.next == 0 {
 		return
 	}
 	if t.tries > 1 {
-		t.begin()
+		t.reset(t.Ring.Policy.start())
 	}
-	t.next, t.tries, t.step, t.Trouble = 0, 0, 0, ""
-	t.probe = nil
-	t.epoch++
+	t.recover()
 	c.update(t, c.ms(now))
-}
-
-// farthest bounds how long a host is left alone on request of an agent or a file: one
-// wrong digit must not stop its mail for ever.
-const farthest = 30 * 24 * time.Hour
-
-// notFar is a time in milliseconds, at most farthest away.
-func (c *Core) notFar(t time.Time, ms int64) int64 {
-	if latest := ms + farthest.Milliseconds(); t.After(c.time(latest)) {
-		return latest
-	}
-	return c.ms(t)
 }
 
 // Relent forgets the trouble of a thread: somebody wants its host tried now.
@@ -158,23 +144,19 @@ func (c *Core) Relent(t *Thread, now time.Time) {
 }
 
 // resumeTrouble takes up the wait that a former process decided on (A5).
-func (c *Core) resumeTrouble(t *Thread, h History, ms int64) {
+func (c *schedule) resumeTrouble(t *Thread, h History, ms int64) {
 	next := c.notFar(h.Next, ms)
 	if next <= t.next {
 		return
 	}
-	t.next = next
-	t.tries = uint16(min(h.HostTries, math.MaxUint16))
-	t.step = uint8(min(h.HostTries, len(t.Ring.Policy.Retries)))
-	t.Trouble = h.HostText
-	t.epoch++
+	t.resume(next, h, len(t.Ring.Policy.Retries))
 	c.update(t, ms)
 }
 
 // delay is the wait after a failed attempt: the next of Policy.Retries, in
 // intervals, then over again from a random place, plus some of Policy.Jitter so that
 // what failed together does not come back together (M26).
-func (c *Core) delay(p *Policy, step *uint8) time.Duration {
+func (c *schedule) delay(p *Policy, step *uint8) time.Duration {
 	if int(*step) >= len(p.Retries) {
 		*step = uint8(c.rand.IntN(len(p.Retries)))
 	}

@@ -100,18 +100,6 @@ func (t *Thread) state(ms int64) (state string, until time.Time) {
 	return Idle, time.Time{}
 }
 
-// first is the vertex of the oldest message.
-func (t *Thread) first() *Vertex {
-	if t.oldest == nil {
-		for _, v := range t.list {
-			if t.oldest == nil || v.Message.when() < t.oldest.Message.when() {
-				t.oldest = v
-			}
-		}
-	}
-	return t.oldest
-}
-
 // Vertices calls fn for the vertices of the thread from a place on, in any state, until
 // it returns false. fn must not change the thread.
 func (t *Thread) Vertices(from int, fn func(*Vertex) bool) {

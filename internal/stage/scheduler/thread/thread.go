@@ -127,14 +127,20 @@ type History struct {
 	Away time.Duration
 }
 
-// Core holds all rings and the agenda. It is used by one goroutine.
+// Core holds all rings and the schedule. It is used by one goroutine.
 type Core struct {
-	now       int64 // the last time that the caller passed
-	offset    int64 // see Shift
-	newcomers *odd  // of messages that come since the clock was set, nil: it was not
+	schedule
+	rings    map[string]*Ring
+	channels map[string]*channel
+	expired  []*Vertex
+	due      []*Message
+}
+
+// schedule decides what is looked at next: what is due by the time of vertices, hosts, rates and
+// messages, and the rings that something changed for.
+type schedule struct {
+	clock
 	rand      *rand.Rand
-	rings     map[string]*Ring
-	channels  map[string]*channel
 	first     turns // rings that met the limit of a channel, which has room now
 	touched   turns // other rings that something changed for
 	vertices  agenda[*Vertex]
@@ -142,13 +148,14 @@ type Core struct {
 	threads   agenda[*Thread]
 	messages  agenda[*Message]
 	proven    recent.Set[threadKey] // hosts without mail whose last delivery got an answer
-	expired   []*Vertex
-	due       []*Message
 }
 
 // New makes a core. r gives jitter, random order and random re-entry.
 func New(r *rand.Rand) *Core {
-	return &Core{rand: r, rings: map[string]*Ring{}, channels: map[string]*channel{}, proven: recent.New[threadKey](provenAtOnce)}
+	return &Core{
+		schedule: schedule{rand: r, proven: recent.New[threadKey](provenAtOnce)},
+		rings:    map[string]*Ring{}, channels: map[string]*channel{},
+	}
 }
 
 // Add takes in the open recipients of m for one channel and host. Recipients are in
@@ -166,7 +173,7 @@ func (c *Core) Add(m *Message, r *Ring, channel, host string, rcpts []Recipient,
 	if h.Away > 0 {
 		v.SetAway(h.Away)
 	}
-	t.add(v)
+	t.take(v)
 	if v.next = c.ms(now); !h.Next.IsZero() && h.HostTries == 0 {
 		v.next = c.ms(h.Next)
 		if h.Attempts > 0 {

@@ -116,19 +116,8 @@ func (p *Policy) channelUnproven() int {
 	return (p.MaxChannel + 1) / 2
 }
 
-// learn is the state of the host.
-func (t *Thread) learn() standing {
-	switch {
-	case t.next != 0:
-		return silent
-	case t.answered:
-		return answering
-	}
-	return unproven
-}
-
 // stand follows what is known of the host now: what runs counts in other tiers.
-func (c *Core) stand(t *Thread) {
+func (c *schedule) stand(t *Thread) {
 	now := t.learn()
 	if now == t.standing {
 		return
@@ -179,52 +168,6 @@ func (t *Thread) crowd() string {
 		unproven, taken = t.Ring.Policy.channelUnproven(), &t.channel.places
 	}
 	return fmt.Sprintf("%d of %d places for %s are taken", taken.low[tier-1], atMost(tier, unproven), share(tier))
-}
-
-// tally counts a ready vertex, or no longer.
-func (t *Thread) tally(v *Vertex, n int32) {
-	if !v.is(bulk) {
-		t.small += int(n)
-	}
-	switch v.Message.Origin() {
-	case Own:
-		t.own += n
-	case Report:
-		t.reports += n
-	}
-}
-
-// ordersFor is the orders that a vertex is in while it is ready. Reports have their own,
-// so that the rest can be served without them.
-func (t *Thread) ordersFor(v *Vertex) *[2]order {
-	if v.Message.Origin() != Report {
-		return &t.orders
-	}
-	if t.reported == nil {
-		t.reported = new([2]order)
-		for i := range t.reported {
-			t.reported[i].byAge = t.Ring.Policy.AgeOrder
-		}
-	}
-	return t.reported
-}
-
-// mailPerReport is how much other mail to a host is served for each report.
-const mailPerReport = 3
-
-// line is the orders whose turn it is; nil: what is ready are reports, which may not begin
-// now.
-func (t *Thread) line(closed uint8) *[2]order {
-	reports, mail := t.reports > 0 && tierOf(t.standing, Report) < closed, t.ready > int(t.reports)
-	if reports && (!mail || t.mails >= mailPerReport) {
-		t.mails = 0
-		return t.reported
-	}
-	if !mail {
-		return nil
-	}
-	t.mails = min(t.mails+1, mailPerReport)
-	return &t.orders
 }
 
 // provenAtOnce is how many hosts that have answered are remembered while they have no mail,

@@ -24,6 +24,14 @@ type shelf struct {
 // line is a list of threads.
 type line struct{ head, tail *Thread }
 
+// listing is where a thread is listed, if it is.
+type listing struct {
+	listed             bool
+	class, level, tier uint8
+	since              uint64 // and before whom
+	prev, succ         *Thread
+}
+
 // levels is how many numbers of deliveries are distinguished.
 const levels = 24
 

@@ -7,38 +7,16 @@ import (
 	"strings"
 	"testing"
 
-	"zmailer/internal/disk/durable"
 	"zmailer/internal/run/assert"
 )
-
-func benchPostOffice(b *testing.B) (*PostOffice, *Owner) {
-	b.Helper()
-	f := assert.Get(durable.NewOS(b.TempDir()))(b)
-	b.Cleanup(func() { f.Close() })
-	assert.Must(b, Init(f))
-	p := assert.Get(Open(Config{FS: f}))(b)
-	o := assert.Get(p.Owners.Take("bench"))(b)
-	return p, o
-}
-
-func benchSubmit(b *testing.B, p *PostOffice, text string) Accepted {
-	b.Helper()
-	d, err := p.Submissions.NewDraft("bench")
-	if err == nil {
-		_, err = d.Write([]byte(text))
-	}
-	assert.Must(b, err)
-	a := assert.Get(d.Commit())(b)
-	return a
-}
 
 // BenchmarkSubmit is a message of 4 kB from its creation to its name in router/, with
 // its fsync.
 func BenchmarkSubmit(b *testing.B) {
-	p, _ := benchPostOffice(b)
+	p, _ := newPostOffice(b, 0)
 	text := strings.Repeat("x", 4096)
 	for b.Loop() {
-		benchSubmit(b, p, text)
+		submit(b, p, text)
 	}
 }
 
@@ -68,7 +46,7 @@ func BenchmarkSubmitTogether(b *testing.B) {
 	for _, writers := range []int{1, 4, 20, 100} {
 		for _, how := range []string{"shared", "each"} {
 			b.Run(fmt.Sprint(writers, "/", how), func(b *testing.B) {
-				p, _ := benchPostOffice(b)
+				p, _ := newPostOffice(b, 0)
 				if how == "each" {
 					p.group = nil
 				} else if p.group == nil {
@@ -82,7 +60,7 @@ func BenchmarkSubmitTogether(b *testing.B) {
 				}
 				b.RunParallel(func(pb *testing.PB) {
 					for pb.Next() {
-						a := benchSubmit(b, p, text)
+						a := submit(b, p, text)
 						assert.Must(b, p.fs.Remove(a.Name))
 					}
 				})
@@ -94,10 +72,11 @@ func BenchmarkSubmitTogether(b *testing.B) {
 // BenchmarkClaim is a message's way through router/: claimed, its work file made, both
 // handed over, finished. Submissions are not timed.
 func BenchmarkClaim(b *testing.B) {
-	p, o := benchPostOffice(b)
+	p, _ := newPostOffice(b, 0)
+	o := assert.Get(p.Owners.Take("bench"))(b)
 	for b.Loop() {
 		b.StopTimer()
-		a := benchSubmit(b, p, "to bond\n\n")
+		a := submit(b, p, "to bond\n\n")
 		b.StartTimer()
 		c := assert.Get(p.Router.Claim(o, filepath.Base(a.Name)))(b)
 		w := assert.Get(c.CreateWork())(b)

@@ -2,7 +2,6 @@ package postoffice
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -46,59 +45,43 @@ func TestDur5TimesOfAWaitingMessage(t *testing.T) {
 // loss of power at any operation, and one of two that claim it has it.
 func TestDur5EveryCutOfALastClaimKeepsTheMessage(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		cuts := 0
-		for n := 0; ; n++ {
+		start := func() (*cutfs.FS, func()) {
 			base := cutfs.New()
-			assert.Must(t, Init(base))
-			p := assert.Get(Open(Config{FS: base, Strict: strict}))(t)
+			p := newOn(t, base, strict)
 			a := submit(t, p, dur5Message)
-			c, err := p.Router.Claim(dur5Owner(t, p), a.Name[len(Router)+1:])
-			assert.Must(t, err)
+			c := assert.Get(p.Router.Claim(dur5Owner(t, p), a.Name))(t)
 			assert.Must(t, c.Defer("include"))
 			for _, dir := range Directories() {
 				assert.Must(t, base.SyncDir(dir))
 			}
 			disk := base.Process()
-			p, err = Open(Config{FS: disk, Strict: strict})
-			assert.Must(t, err)
-			list, err := p.Aside.ListWaiting()
-			if err != nil || len(list) != 1 {
-				t.Fatalf("got %+v, %v, want one message", list, err)
+			p = assert.Get(Open(Config{FS: disk, Strict: strict}))(t)
+			list := assert.Get(p.Aside.ListWaiting())(t)
+			if len(list) != 1 {
+				t.Fatalf("got %+v, want one message", list)
 			}
 			o := assert.Get(p.Owners.takeAny("first", 1001, nil))(t)
-			if n%2 == 1 {
-				disk.CutInside(n / 2)
-			} else {
-				disk.CutAfter(n / 2)
-			}
-			if c, err = p.Router.ClaimWaiting(o, list[0]); err == nil {
-				if _, err := p.Router.ClaimWaiting(o, list[0]); !errors.Is(err, ErrGone) && !disk.Dead() {
-					t.Errorf("a second claim: got %v, want ErrGone", err)
+			return disk, func() {
+				c, err := p.Router.ClaimWaiting(o, list[0])
+				if err == nil {
+					if _, err := p.Router.ClaimWaiting(o, list[0]); !errors.Is(err, ErrGone) && !disk.Dead() {
+						t.Errorf("a second claim: got %v, want ErrGone", err)
+					}
+					err = c.Release()
 				}
-				err = c.Release()
-			}
-			if !disk.Dead() {
-				if err != nil || cuts < 4 {
-					t.Fatalf("uncut: %v after %d cuts", err, cuts)
-				}
-				break
-			}
-			cuts++
-			for _, loss := range disk.Losses() {
-				name := fmt.Sprintf("strict %v, cut %d, %v", strict, n, loss)
-				p, err := Open(Config{FS: disk.Restart(loss), Strict: strict})
-				if err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-				if _, err := p.Router.Recover(RouterRecovery{Complete: func([]byte) bool { return false }, Now: time.Now(), Tries: 5}); err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-				waiting, err := p.Aside.ListWaiting()
-				free, ferr := p.Router.List(true, time.Now())
-				if err := errors.Join(err, ferr); err != nil || len(waiting)+len(free) != 1 {
-					t.Errorf("%s: got %v in deferred/, %v in router/, %v, want the message once", name, waiting, free, err)
+				if err != nil && !disk.Dead() {
+					t.Fatalf("uncut: %v", err)
 				}
 			}
 		}
+		everyCut(t, 4, start, func(what string, _ cutfs.Loss, after *cutfs.FS) {
+			p := assert.Get(Open(Config{FS: after, Strict: strict}))(t)
+			assert.Get(p.Router.Recover(RouterRecovery{Complete: func([]byte) bool { return false }, Now: time.Now(), Tries: 5}))(t)
+			waiting, err := p.Aside.ListWaiting()
+			free, ferr := p.Router.List(true, time.Now())
+			if err := errors.Join(err, ferr); err != nil || len(waiting)+len(free) != 1 {
+				t.Errorf("strict %v, %s: got %v in deferred/, %v in router/, %v, want the message once", strict, what, waiting, free, err)
+			}
+		})
 	}
 }

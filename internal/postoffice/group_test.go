@@ -82,8 +82,7 @@ func (c *counter) SyncAll(files []durable.File) error {
 func groupOffice(t *testing.T, below durable.FS) (*PostOffice, *counter) {
 	t.Helper()
 	disk := &counter{FS: faultfs.New(below)}
-	assert.Must(t, Init(disk))
-	p := assert.Get(Open(Config{FS: disk}))(t)
+	p := newOn(t, disk, false)
 	return p, disk
 }
 

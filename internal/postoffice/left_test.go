@@ -47,6 +47,7 @@ func TestNumbersOfTheDeadAreSweptWhenNothingBearsThem(t *testing.T) {
 		"nothing bears it":               {"", "", false},
 		"a claim":                        {"router/100-55", "", true},
 		"a work file":                    {"router/..100-55", "", true},
+		"a claim in another directory":   {"router2/100-55", "", true},
 		"a lock":                         {"transport/100-7", "lock 55\n", true},
 		"a lock, hashed":                 {"transport/B/Y/100-7", "lock 55\n", true},
 		"another's claim":                {"router/100-5", "", false},
@@ -146,36 +147,31 @@ func TestSweepNeverTakesANumberFromItsNewOwner(t *testing.T) {
 // K7: the sweep is cut off before each operation; a claim in the number is found stale
 // by the next process whatever is left.
 func TestSweepOfOwnersCutAnywhereForgetsNoClaim(t *testing.T) {
-	for n := 0; ; n++ {
+	var a Accepted
+	start := func() (*cutfs.FS, func()) {
 		disk := cutfs.New()
-		assert.Must(t, Init(disk))
-		p := assert.Get(Open(Config{FS: disk}))(t)
-		owner, err := p.Owners.Take("router")
-		assert.Must(t, err)
-		a := submit(t, p, "to bond\n\n")
-		assert.Get(p.Router.Claim(owner, filepath.Base(a.Name)))(t)
-		assert.Must(t, errors.Join(disk.SyncDir(Public), disk.SyncDir(Router)))
+		p := newOn(t, disk, false)
+		owner := assert.Get(p.Owners.Take("router"))(t)
+		a = submit(t, p, "to bond\n\n")
+		assert.Get(p.Router.Claim(owner, a.Name))(t)
+		assert.Must(t, disk.SyncDir(Public), disk.SyncDir(Router))
 		next := disk.Restart(cutfs.KeepAll())
-		next.CutAfter(n)
-		if p, err = Open(Config{FS: next}); err == nil {
-			_, _ = sweepOwners(p)
-			_, _ = p.Router.Recover(RouterRecovery{Complete: complete})
-			_, _ = sweepOwners(p)
-		}
-		if !next.Dead() {
-			break
-		}
-		for _, loss := range next.Losses() {
-			last := next.Restart(loss)
-			p, err = Open(Config{FS: last})
-			assert.Must(t, err)
-			assert.Get(sweepOwners(p))(t)
-			assert.Get(p.Router.Recover(RouterRecovery{Complete: complete}))(t)
-			if ok, err := p.exists(a.Name); err != nil || !ok {
-				t.Fatalf("cut before operation %d, %v: %s is not in router/: %v\n%s", n, loss, a.Name, err, last.Log())
+		return next, func() {
+			if p, err := Open(Config{FS: next}); err == nil {
+				_, _ = sweepOwners(p)
+				_, _ = p.Router.Recover(RouterRecovery{Complete: complete})
+				_, _ = sweepOwners(p)
 			}
 		}
 	}
+	everyCut(t, 2, start, func(what string, _ cutfs.Loss, last *cutfs.FS) {
+		p := assert.Get(Open(Config{FS: last}))(t)
+		assert.Get(sweepOwners(p))(t)
+		assert.Get(p.Router.Recover(RouterRecovery{Complete: complete}))(t)
+		if ok, err := p.exists(a.Name); err != nil || !ok {
+			t.Fatalf("%s: %s is not in router/: %v\n%s", what, a.Name, err, last.Log())
+		}
+	})
 }
 
 // K10: a specification that was removed by hand has its message routed again, also

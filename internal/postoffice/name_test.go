@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -20,6 +21,14 @@ func TestSpoolIDHasTheDigitsOfBase62(t *testing.T) {
 		}
 		if got, err := ParseSpoolID(id.String()); err != nil || got != id {
 			t.Errorf("%d: got %v, %v", ns, got, err)
+		}
+	}
+}
+
+func TestSpoolIDOfAnotherFormIsRefused(t *testing.T) {
+	for _, bad := range []string{"", "S", "10117776", "S1", "S1A", "SxA1", "S01A1", "S1A!", "S1A1 ", "S1A" + strings.Repeat("z", 30)} {
+		if id, err := ParseSpoolID(bad); err == nil {
+			t.Errorf("ParseSpoolID(%q) = %v, want an error", bad, id)
 		}
 	}
 }

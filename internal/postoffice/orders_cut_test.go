@@ -2,7 +2,6 @@ package postoffice
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -18,60 +17,39 @@ import (
 func TestEveryCutOfAnOrderKeepsWhatItNames(t *testing.T) {
 	id := NewOperationID(time.Date(2026, 11, 21, 3, 15, 2, 0, time.UTC), "hold", 17)
 	lines := []string{"verb hold\n\n", "S1A1\n", "S2A2\nS3A3\n"}
-	// life gives an order, and what it may act on by then.
-	life := func(p *PostOffice) (named string) {
-		o, err := p.Operations.Create(id, []byte(lines[0]))
-		if err != nil {
-			return ""
-		}
-		named = lines[0]
-		for _, l := range lines[1:] {
-			if o.Append([]byte(l)) != nil {
-				return named
-			}
-			named += l
-		}
-		_ = o.Close() // the disk of a dead process
-		return named
-	}
-	cuts := 0
-	for n := 0; ; n++ {
-		for _, tear := range []bool{false, true} {
-			base := cutfs.New()
-			for _, d := range directories {
-				if d.name == Orders {
-					continue // made by an earlier version
-				}
+	named := "" // what the order may act on by then
+	start := func() (*cutfs.FS, func()) {
+		base := cutfs.New()
+		for _, d := range directories {
+			if d.name != Orders { // as an earlier version made it
 				assert.Must(t, base.Mkdir(d.name, d.mode))
 			}
-			assert.Must(t, base.SyncDir("."))
-			disk := base.Restart(cutfs.KeepAll())
-			p := assert.Get(Open(Config{FS: disk}))(t)
-			if tear {
-				disk.CutInside(n)
-			} else {
-				disk.CutAfter(n)
+		}
+		assert.Must(t, base.SyncDir("."))
+		disk := base.Restart(cutfs.KeepAll())
+		p := assert.Get(Open(Config{FS: disk}))(t)
+		named = ""
+		return disk, func() {
+			o, err := p.Operations.Create(id, []byte(lines[0]))
+			for i := 0; err == nil && i < len(lines); i++ {
+				if i > 0 {
+					err = o.Append([]byte(lines[i]))
+				}
+				if err == nil {
+					named += lines[i]
+				}
 			}
-			named := life(p)
-			if !disk.Dead() && !tear {
-				if named != strings.Join(lines, "") || cuts < 5 {
-					t.Fatalf("uncut: %q after %d cuts", named, cuts)
-				}
-				return
-			}
-			cuts++
-			for _, loss := range disk.Losses() {
-				name := fmt.Sprintf("cut after %d (torn %v), %v", n, tear, loss)
-				next, err := Open(Config{FS: disk.Restart(loss)})
-				if err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-				if got := readOrderFile(next, id); !strings.HasPrefix(got, named) {
-					t.Errorf("%s: got %q, want it to begin with %q", name, got, named)
-				}
+			if err != nil && !disk.Dead() {
+				t.Fatalf("uncut: %v", err)
 			}
 		}
 	}
+	everyCut(t, 5, start, func(what string, _ cutfs.Loss, after *cutfs.FS) {
+		next := assert.Get(Open(Config{FS: after}))(t)
+		if got := readOrderFile(next, id); !strings.HasPrefix(got, named) {
+			t.Errorf("%s: got %q, want it to begin with %q", what, got, named)
+		}
+	})
 }
 
 func readOrderFile(p *PostOffice, id OperationID) string {

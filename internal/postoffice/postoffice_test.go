@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/run/assert"
 )
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func newPostOffice(t *testing.T, levels int) (*PostOffice, string) {
+func newPostOffice(t testing.TB, levels int) (*PostOffice, string) {
 	t.Helper()
 	dir := t.TempDir()
 	f := assert.Get(durable.NewOS(dir))(t)
@@ -49,12 +50,54 @@ func newPostOffice(t *testing.T, levels int) (*PostOffice, string) {
 	return p, dir
 }
 
-func submit(t *testing.T, p *PostOffice, text string) Accepted {
+func submit(t testing.TB, p *PostOffice, text string) Accepted {
+	t.Helper()
+	return submitInto(t, p, Router, text)
+}
+
+// submitInto accepts a message in a router directory.
+func submitInto(t testing.TB, p *PostOffice, dir, text string) Accepted {
 	t.Helper()
 	d := assert.Get(p.Submissions.NewDraft("test"))(t)
+	d.Into(dir)
 	assert.Get(io.WriteString(d, text))(t)
-	a := assert.Get(d.Commit())(t)
-	return a
+	return assert.Get(d.Commit())(t)
+}
+
+// newOn makes a postoffice on a disk.
+func newOn(t testing.TB, disk durable.FS, strict bool) *PostOffice {
+	t.Helper()
+	assert.Must(t, Init(disk))
+	return assert.Get(Open(Config{FS: disk, Strict: strict}))(t)
+}
+
+// everyCut has a process live on a disk that ends before, and inside, each of its operations,
+// until it ends by itself, and calls check for what each loss of power then leaves. start makes
+// the disk and what lives on it.
+func everyCut(t *testing.T, least int, start func() (disk *cutfs.FS, live func()), check func(what string, loss cutfs.Loss, after *cutfs.FS)) {
+	t.Helper()
+	cuts := 0
+	for n, ended := 0, false; !ended; n++ {
+		for _, tear := range []bool{false, true} {
+			disk, live := start()
+			if tear {
+				disk.CutInside(n)
+			} else {
+				disk.CutAfter(n)
+			}
+			live()
+			if ended = !disk.Dead(); ended {
+				break
+			}
+			cuts++
+			for _, loss := range disk.Losses() {
+				check(fmt.Sprintf("cut after %d (torn %v), %v", n, tear, loss), loss, disk.Restart(loss))
+			}
+		}
+	}
+	if cuts < least {
+		t.Errorf("%d cuts only", cuts)
+	}
 }
 
 // M1
@@ -164,19 +207,6 @@ func TestOwnerNumberFitsTheLockFieldAndDiesWithItsProcess(t *testing.T) {
 	// Another process with that pid must not own what the dead one left.
 	if _, err := p.Owners.takeNumber(n, nil); !errors.Is(err, errTaken) {
 		t.Errorf("taking a dead owner's number: %v, want errTaken", err)
-	}
-}
-
-func TestSpoolIDSurvivesPrintingAndChecksItsForm(t *testing.T) {
-	id := SpoolID{Ino: 10117776, MTime: 1795220010123456789}
-	got, err := ParseSpoolID(id.String())
-	if err != nil || got != id {
-		t.Errorf("ParseSpoolID(%s) = %v, %v, want %v", id, got, err, id)
-	}
-	for _, bad := range []string{"", "S", "10117776", "S1", "S1A", "SxA1", "S01A1", "S1A!", "S1A1 ", "S1A" + strings.Repeat("z", 30)} {
-		if id, err := ParseSpoolID(bad); err == nil {
-			t.Errorf("ParseSpoolID(%q) = %v, want an error", bad, id)
-		}
 	}
 }
 

@@ -42,23 +42,25 @@ func tree(t *testing.T, dir string) string {
 func TestDeadRoutersWorkIsTakenUpAndALiveOnesLeft(t *testing.T) {
 	steps := map[string]struct {
 		leave func(t *testing.T, p *PostOffice, c *Claim)
-		want  string // I: inode, P: owner
+		want  string // I: inode, P: owner, D: where it was claimed
 	}{
-		"claimed":                   {func(*testing.T, *PostOffice, *Claim) {}, "router/.tries.I router/I"},
-		"work file half written":    {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\n") }, "router/.tries.I router/I"},
-		"work file whole":           {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\nz\n") }, "router/.tries.I router/I"},
+		"claimed":                   {func(*testing.T, *PostOffice, *Claim) {}, "D/.tries.I D/I"},
+		"work file half written":    {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\n") }, "D/.tries.I D/I"},
+		"work file whole":           {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\nz\n") }, "D/.tries.I D/I"},
 		"message moved, work whole": {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\nz\n"); toQueue(t, p, c) }, "queue/I-P transport/I-P"},
 		"message moved, work torn":  {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\n"); toQueue(t, p, c) }, "router/I"},
 		"message moved, no work":    {func(t *testing.T, p *PostOffice, c *Claim) { toQueue(t, p, c) }, "router/I"},
 		"handed over":               {func(t *testing.T, p *PostOffice, c *Claim) { work(t, c, "s x\nz\n"); handOver(t, c) }, "queue/I-P transport/I-P"},
 	}
 	for name, step := range steps {
-		for _, levels := range []int{0, 1, 2} {
-			t.Run(fmt.Sprintf("%s/%d", name, levels), func(t *testing.T) {
+		for levels, from := range []string{Router, Router, Router, "router2"} {
+			levels %= 3
+			t.Run(fmt.Sprintf("%s/%s/%d", name, from, levels), func(t *testing.T) {
 				p, dir := newPostOffice(t, levels)
-				a := submit(t, p, "to bond\n\n")
+				assert.Must(t, p.Router.EnsureDirs([]string{"router2"}))
+				a := submitInto(t, p, from, "to bond\n\n")
 				owner := assert.Get(p.Owners.Take("router"))(t)
-				c := assert.Get(p.Router.Claim(owner, filepath.Base(a.Name)))(t)
+				c := assert.Get(p.Router.Claim(owner, a.Name))(t)
 				step.leave(t, p, c)
 				c.Close()
 				before := tree(t, dir)
@@ -73,7 +75,7 @@ func TestDeadRoutersWorkIsTakenUpAndALiveOnesLeft(t *testing.T) {
 				if h := HashDir(c.name.Ino, levels); h != "" {
 					rel = h + "/" + rel
 				}
-				want := strings.NewReplacer("I-P", rel, "I", fmt.Sprint(c.name.Ino)).Replace(step.want)
+				want := strings.NewReplacer("D", from, "I-P", rel, "I", fmt.Sprint(c.name.Ino)).Replace(step.want)
 				if got := tree(t, dir); got != want {
 					t.Errorf("after recovery: %s\nwant %s", got, want)
 				}

@@ -224,28 +224,19 @@ func TestMarkerOfSomebodyElseIsNotBelieved(t *testing.T) {
 func TestGivingAClaimBackCutAnywhereLosesNothing(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		for had := range 3 { // the last one puts it away
-			cuts := 0
-			for n := 0; ; n++ {
-				disk, id := staleOn(t, had, strict)
-				disk.CutAfter(n)
-				if n%2 == 1 {
-					disk.CutInside(n)
-				}
-				if p, err := Open(Config{FS: disk, Strict: strict}); err == nil {
-					// Its errors are those of a process that is dying.
-					_, _ = p.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now(), Tries: 3})
-				}
-				if !disk.Dead() {
-					break
-				}
-				cuts++
-				for _, loss := range disk.Losses() {
-					checkGivenBack(t, fmt.Sprintf("%d tries, cut before operation %d, %v", had, n, loss), disk.Restart(loss), id, had, !loss.Power)
+			var id SpoolID
+			start := func() (disk *cutfs.FS, live func()) {
+				disk, id = staleOn(t, had, strict)
+				return disk, func() {
+					if p, err := Open(Config{FS: disk, Strict: strict}); err == nil {
+						// Its errors are those of a process that is dying.
+						_, _ = p.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now(), Tries: 3})
+					}
 				}
 			}
-			if cuts < 2 {
-				t.Errorf("cuts: got %d, want more operations than that", cuts)
-			}
+			everyCut(t, 2, start, func(what string, loss cutfs.Loss, after *cutfs.FS) {
+				checkGivenBack(t, fmt.Sprintf("%d tries, %s", had, what), after, id, had, !loss.Power)
+			})
 		}
 	}
 }
@@ -254,8 +245,7 @@ func TestGivingAClaimBackCutAnywhereLosesNothing(t *testing.T) {
 func staleOn(t *testing.T, had int, strict bool) (*cutfs.FS, SpoolID) {
 	t.Helper()
 	disk := cutfs.New()
-	assert.Must(t, Init(disk))
-	p := assert.Get(Open(Config{FS: disk, Strict: strict}))(t)
+	p := newOn(t, disk, strict)
 	a := submit(t, p, "to bond\n\n")
 	o := assert.Get(p.Owners.Take("router"))(t)
 	for range had {

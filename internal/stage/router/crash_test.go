@@ -8,129 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
-	"zmailer/internal/stage/router/route"
-	"zmailer/internal/stage/router/rules"
-	"zmailer/internal/workspec"
 )
-
-// cutOffice opens a postoffice and a router on a test disk.
-func cutOffice(t *testing.T, disk *cutfs.FS, c postoffice.Config) (*postoffice.PostOffice, *Router, error) {
-	t.Helper()
-	c.FS = disk
-	p, err := postoffice.Open(c)
-	if err != nil {
-		return nil, nil, err
-	}
-	r, err := New(p, Config{Config: route.Config{Hostname: "mx.example.org", Rules: rules.Config{Dir: t.TempDir()}}})
-	return p, r, err
-}
-
-// drain is the next start of router and scheduler, again and again until nothing
-// moves: what they find is routed.
-func drain(t *testing.T, disk *cutfs.FS, c postoffice.Config) []routed {
-	t.Helper()
-	p, r, err := cutOffice(t, disk, c)
-	assert.Must(t, err)
-	for range 5 {
-		assert.Must(t, r.Recover())
-		// The scheduler's part, an hour later: nobody is between two renames.
-		if _, err := p.Queue.Recover(time.Now().Add(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-		err := p.Queue.List(func(name string) error {
-			s, err := p.Queue.Open(name)
-			if err != nil {
-				return err
-			}
-			b, err := s.Read()
-			if err := errors.Join(err, s.Close()); err != nil || workspec.Complete(b) {
-				return err
-			}
-			return p.Queue.Reroute(name)
-		})
-		assert.Must(t, err)
-		if _, err := r.RouteAll(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return handedOver(t, p)
-}
-
-// M7: a router that is cut off before any operation, by a kill or by a loss of
-// power, leaves what the next one routes, once.
-func TestRouterCutAnywhereLosesAndRepeatsNothing(t *testing.T) {
-	for name, c := range map[string]postoffice.Config{
-		"usual": {}, "strict": {Strict: true}, "two hash levels": {HashLevels: 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cuts := 0
-			for n := 0; ; n++ {
-				disk, want := cutSpool(t, c)
-				disk.CutAfter(n)
-				if n%2 == 1 {
-					disk.CutInside(n)
-				}
-				if _, r, err := cutOffice(t, disk, c); err == nil {
-					// Its errors are those of a process that is dying.
-					_ = r.Recover()
-					_, _ = r.RouteAll()
-				}
-				if !disk.Dead() {
-					break
-				}
-				cuts++
-				for _, loss := range disk.Losses() {
-					got := drain(t, disk.Restart(loss), c)
-					if ids := subjects(got); ids != want {
-						t.Fatalf("cut before operation %d, %v: got %q, want %q\n%s", n, loss, ids, want, disk.Log())
-					}
-				}
-			}
-			if cuts < 15 {
-				t.Errorf("cuts: got %d, want more operations than that", cuts)
-			}
-		})
-	}
-}
-
-// cutSpool makes a test disk with three messages in router/.
-func cutSpool(t *testing.T, c postoffice.Config) (router *cutfs.FS, subjectsOf string) {
-	t.Helper()
-	disk := cutfs.New()
-	assert.Must(t, postoffice.Init(disk))
-	c.FS = disk
-	p, err := postoffice.Open(c)
-	assert.Must(t, err)
-	for _, s := range []string{"a", "b", "c"} {
-		submit(t, p, "from <q@example.net>\nto <"+s+"@example.net>\nenv-end\nSubject: "+s+"\n\nbody\n")
-	}
-	assert.Must(t, errors.Join(disk.SyncDir(postoffice.Public), disk.SyncDir(postoffice.Router)))
-	return disk.Process(), "a b c"
-}
-
-// subjects names messages by their Subject, sorted, each as often as it is there.
-func subjects(list []routed) string {
-	count := map[string]int{}
-	for _, m := range list {
-		_, s, _ := strings.Cut(m.header(), "Subject: ")
-		count[strings.TrimSpace(s)]++
-	}
-	var out []string
-	for _, s := range []string{"a", "b", "c", ""} {
-		for range count[s] {
-			out = append(out, s)
-		}
-	}
-	return strings.Join(out, " ")
-}
 
 // K12 S21, and the trap "second rename fails and the only copy is unlinked".
 func TestStorageErrorGivesTheMessageBack(t *testing.T) {
@@ -169,34 +53,6 @@ func TestStorageErrorGivesTheMessageBack(t *testing.T) {
 			o.expect("without", map[string]int{"queue": 1, "transport": 1})
 		})
 	}
-}
-
-func TestClaimThatCannotBeGivenBackIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	o := newOffice(t, nil)
-	o.submit(plain("a@example.net"))
-	full := o.disk.Fail(faultfs.Create, "router/..*", unix.ENOSPC, faultfs.Always)
-	// The claim works, the way back does not.
-	stuck := o.disk.On(faultfs.Rename, "router/*", faultfs.Always, func(string) error {
-		if full.Hits() > 0 {
-			return unix.EIO
-		}
-		return nil
-	})
-	if n, err := o.r.RouteAll(); n != 0 || !errors.Is(err, unix.ENOSPC) || !errors.Is(err, unix.EIO) {
-		t.Fatalf("got %d, %v, want both errors", n, err)
-	}
-	if got := o.names("router"); len(got) != 1 || isMessage(got[0]) {
-		t.Fatalf("router/: got %q, want the claim", got)
-	}
-	if err := o.r.Recover(); err != nil || isMessage(o.names("router")[0]) {
-		t.Fatalf("got %q, %v, want the claim still", o.names("router"), err)
-	}
-	full.End()
-	stuck.End()
-	assert.Must(t, o.r.Recover())
-	o.route()
-	o.expect("in the end", map[string]int{"queue": 1, "transport": 1})
 }
 
 // K10
@@ -280,4 +136,59 @@ func TestHandOverThatIsStuckIsFinishedByItsRouter(t *testing.T) {
 	back.End()
 	assert.Must(t, o.r.Recover())
 	o.expect("in the end", map[string]int{"queue": 1, "transport": 1})
+}
+
+// K12: a claim that can be neither routed nor given back, with no descriptors or space left on
+// a disk that errs, is given back at a later poll: it is a living owner's, so no other process
+// would.
+func TestClaimThatCannotBeGivenBackIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		op   faultfs.Op
+		file string
+		err  error
+	}{
+		"not opened": {faultfs.Open, "router/*-*", unix.EMFILE},
+		"not routed": {faultfs.Create, "router/..*", unix.ENOSPC},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOffice(t, nil)
+			o.submit(plain("a@example.net"))
+			full := o.disk.Fail(c.op, c.file, c.err, faultfs.Always)
+			// The claim works, the way back does not.
+			stuck := o.disk.On(faultfs.Rename, "router/*", faultfs.Always, func(string) error {
+				if full.Hits() > 0 {
+					return unix.EIO
+				}
+				return nil
+			})
+			if n, err := o.r.RouteAll(); n != 0 || !errors.Is(err, c.err) || !errors.Is(err, unix.EIO) {
+				t.Fatalf("got %d, %v, want both errors", n, err)
+			}
+			assert.Must(t, o.r.Recover())
+			if got := o.names("router"); len(got) != 1 || isMessage(got[0]) {
+				t.Fatalf("router/: got %q, want the claim still", got)
+			}
+			full.End()
+			stuck.End()
+			assert.Must(t, o.r.Recover())
+			o.route()
+			o.expect("in the end", map[string]int{"queue": 1, "transport": 1})
+		})
+	}
+}
+
+// K12: a hint for a name that is gone, because the other worker has claimed the file,
+// is no success: the pauses go on, and nobody is told that the storage works again.
+func TestHintForAGoneNameIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, nil)
+	d := newDispatcher(o.r, nil)
+	d.routed(jobResult{"4711", unix.ENOSPC})
+	d.routed(o.hinted(t, "4711")[0])
+	if _, waits := d.later["4711"]; !waits || d.pause.length == 0 {
+		t.Errorf("the message waits %v, all routing for %v", waits, d.pause.length)
+	}
+	o.logged(0, "msg=storage-recovered")
 }

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -9,68 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
 )
-
-// reason is what stands beside a message in a directory.
-func (o *office) reason(dir string, a postoffice.Accepted) string {
-	o.t.Helper()
-	b, err := os.ReadFile(filepath.Join(o.dir, dir, "reason."+strconv.FormatUint(a.ID.Ino, 10)))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		o.t.Fatal(err)
-	}
-	return string(b)
-}
-
-// M10: cat tells the whole reason, each time that the message came back, and it goes when
-// the message is routed; the message's bytes are as they came.
-func TestTroubleIsExplainedBesideTheMessage(t *testing.T) {
-	t.Parallel()
-	o := newOffice(t, map[string]string{"aliases": "team: :include:/nowhere/at/all\n"})
-	a := o.submit(plain("team@example.org"))
-	was, err := os.ReadFile(filepath.Join(o.dir, a.Name))
-	assert.Must(t, err)
-	for n := 1; n <= 2; n++ {
-		o.route()
-		text := o.reason("deferred", a)
-		if got := strings.Count(text, a.ID.String()+" "); got != n || strings.Count(text, " router deferred include: ") != n || !strings.Contains(text, "/nowhere/at/all: no such file") {
-			t.Errorf("round %d: %s", n, text)
-		}
-		name := strconv.FormatUint(a.ID.Ino, 10) + ".include"
-		if now, err := os.ReadFile(filepath.Join(o.dir, "deferred", name)); err != nil || string(now) != string(was) {
-			t.Errorf("round %d: the message is %q, %v", n, now, err)
-		}
-		if _, err := o.po.Aside.Resubmit(name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	o.table("aliases", "team: bond\n")
-	o.r = o.router()
-	if err := o.r.Recover(); err != nil { // it learns what stands there, as at a start
-		t.Fatal(err)
-	}
-	o.route()
-	o.expect("mended", map[string]int{"queue": 1, "transport": 1})
-	if text := o.reason("deferred", a); text != "" {
-		t.Errorf("beside nothing: %s", text)
-	}
-}
-
-// M12: the reason stands beside an only copy, and beside a copy of what went on.
-func TestPostmansMailIsExplained(t *testing.T) {
-	t.Parallel()
-	o := newOffice(t, nil, func(c *Config) { c.PostmanCopy = true })
-	broken := o.submit("from <a@b>\nto <c d>\nenv-end\n\nx\n")
-	odd := o.submit("from <x@example.net>\nto <bond@example.org>\nenv-end\nSubject: x\nno field at all\n\nx\n")
-	o.route()
-	if text := o.reason("postman", broken); !strings.Contains(text, " router set-aside envelope line 3") {
-		t.Errorf("an only copy: %q", text)
-	}
-	if text := o.reason("postman", odd); !strings.Contains(text, " router copied header: ") {
-		t.Errorf("a copy: %q", text)
-	}
-}
 
 // M13: a frozen message has its cause in the name and the reason beside it; what an operator
 // has thawed a policy leaves alone.

@@ -2,6 +2,7 @@ package router
 
 import (
 	"bufio"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -25,32 +26,20 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := m.Run()
-	if dir, err := programDir(); err == nil {
-		os.RemoveAll(dir)
-	}
+	os.RemoveAll(programDir)
 	os.Exit(code)
 }
 
-// programDir is where the program of these tests is.
-var programDir = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "router-")
-	if err != nil {
-		return "", err
-	}
-	return dir, os.Chmod(dir, 0o755) // other users run it
-})
+// programDir is where the program of these tests is; other users run it, too.
+var programDir = filepath.Join(os.TempDir(), fmt.Sprint("router-", os.Getpid()))
 
-// built is the program, built once.
+// built builds the program once.
 var built = sync.OnceValues(func() (string, error) {
-	dir, err := programDir()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "router")
-	return path, suite.BuildOne(path, "router")
+	path := filepath.Join(programDir, "router")
+	return path, errors.Join(os.Mkdir(programDir, 0o755), suite.BuildOne(path, "router"))
 })
 
-// program builds the real router.
+// program is the real router.
 func program(t *testing.T) string {
 	t.Helper()
 	path, err := built()
@@ -108,10 +97,11 @@ func (p *process) wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// M6
+// M6, M7, K9: four routers route each of a thousand messages once. Two of them are killed in the
+// middle of their work; those that live take it up.
 func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
 	t.Parallel()
-	const messages, processes = 1000, 4
+	const messages = 1000
 	o := newOffice(t, nil)
 	assert.Must(t, o.po.Router.EnsureDirs([]string{"router2"}))
 	path := program(t)
@@ -121,20 +111,23 @@ func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
 	}
 	all := &logtest.Buffer{}
 	var routers []*process
-	for range processes {
+	for range 4 {
 		routers = append(routers, o.run(t, path, all))
 	}
 	for i := range messages / 2 {
 		ids[o.submitInto([]string{"router", "router2"}[i%2], plain(fmt.Sprintf("b%d@example.net", i))).ID.String()] = 0
 	}
-	all.AwaitCount(t, messages, "msg=routed")
-	for i, r := range routers {
-		if code := r.stop(syscall.SIGTERM); code != 0 {
-			t.Errorf("exit code: got %d, want 0\n%s", code, r.log)
-		}
-		if r.log.Count("msg=stopped") != 1 || r.log.Count("level=ERROR") != 0 {
-			t.Errorf("log of process %d:\n%s", i, r.log)
-		}
+	for i, r := range routers[:2] {
+		// Whose they are does not matter: on a loaded machine one may route most of them.
+		all.AwaitCount(t, 50*(i+1), "msg=routed")
+		assert.Equal(t, r.stop(syscall.SIGKILL), -1, "exit code of a killed router")
+	}
+	// The survivors look for what dead routers have left at every poll.
+	all.Until(t, "all messages are handed over", func() bool { return len(o.names("transport")) == messages })
+	for _, r := range routers[2:] {
+		assert.Equal(t, r.stop(syscall.SIGTERM), 0, "exit code")
+		r.log.Expect(t, 1, "msg=stopped")
+		r.log.Expect(t, 0, "level=ERROR")
 	}
 	for line := range strings.Lines(all.String()) {
 		if _, rest, ok := strings.Cut(line, " id="); ok && strings.Contains(line, "msg=routed") {
@@ -143,50 +136,14 @@ func TestFourProcessesRouteEachOfAThousandMessagesOnce(t *testing.T) {
 		}
 	}
 	for id, n := range ids {
-		if n != 1 {
+		if n > 1 { // what a killed router has handed over may not be in its log
 			t.Errorf("%s was routed %d times", id, n)
-		}
-	}
-	if len(ids) != messages {
-		t.Errorf("messages: got %d, want %d", len(ids), messages)
-	}
-	o.expect("in the end", map[string]int{"queue": messages, "transport": messages})
-}
-
-// M7, K9: two of four routers are killed in the middle of their work; those that
-// live take it up.
-func TestKilledRoutersLeaveNothingBehind(t *testing.T) {
-	t.Parallel()
-	const messages = 400
-	o := newOffice(t, nil)
-	path := program(t)
-	for i := range messages {
-		o.submit(plain(fmt.Sprintf("a%d@example.net", i)))
-	}
-	all := &logtest.Buffer{}
-	var routers []*process
-	for range 4 {
-		routers = append(routers, o.run(t, path, all))
-	}
-	for i, r := range routers[:2] {
-		// Whose they are does not matter: on a loaded machine one may route most of them.
-		all.AwaitCount(t, 10*(i+1), "msg=routed")
-		if code := r.stop(syscall.SIGKILL); code != -1 {
-			t.Errorf("killed router: got exit code %d", code)
-		}
-	}
-	// The survivors look for what dead routers have left at every poll.
-	all.Until(t, "all messages are handed over", func() bool { return len(o.names("transport")) == messages })
-	for _, r := range routers[2:] {
-		if code := r.stop(syscall.SIGTERM); code != 0 {
-			t.Errorf("exit code: got %d, want 0", code)
 		}
 	}
 	assert.Must(t, o.r.Recover())
 	o.expect("in the end", map[string]int{"queue": messages, "transport": messages})
-	if got := len(handedOver(t, o.po)); got != messages {
-		t.Errorf("got %d whole specifications, want %d", got, messages)
-	}
+	assert.Equal(t, len(handedOver(t, o.po)), messages, "whole specifications")
+	assert.Equal(t, len(ids), messages, "spool IDs")
 }
 
 func TestProgramSaysWhatIsWrongAndExits(t *testing.T) {

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,13 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/disk/cutfs"
-	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
-	"zmailer/internal/stage/router/route"
 	"zmailer/internal/stage/router/rules"
-	"zmailer/internal/workspec"
 )
 
 // byDefault is RESUBMIT and RESUBMITEXPIRY as they are without a setting.
@@ -216,105 +211,5 @@ func TestDur5ManyRoutersTryEachMessageOnce(t *testing.T) {
 			d.route()
 			d.expect("all of them", map[string]int{"queue": messages, "transport": messages})
 		})
-	}
-}
-
-// Dur5: after a kill or a loss of power at any operation, of a usual attempt or of the
-// last one, the next routers hand the message over, once.
-func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
-	for name, after := range map[string]time.Duration{"again": 10 * time.Minute, "last": 100 * time.Hour} {
-		for mode, strict := range map[string]bool{"": false, " strict": true} {
-			t.Run(name+mode, func(t *testing.T) {
-				conf := t.TempDir()
-				write := func(name, text string) {
-					t.Helper()
-					assert.Must(t, os.WriteFile(filepath.Join(conf, name), []byte(text), 0o644))
-				}
-				write("aliases", "a: :include:"+filepath.Join(conf, "members")+"\n")
-				write("localnames", "example.net\n")
-				start := func(disk *cutfs.FS, ahead time.Duration) (*postoffice.PostOffice, *Router, error) {
-					p, err := postoffice.Open(postoffice.Config{FS: disk, Strict: strict})
-					if err != nil {
-						return nil, nil, err
-					}
-					r, err := New(p, Config{Resubmit: byDefault, Config: route.Config{Hostname: "mx.example.org", Rules: rules.Config{Dir: conf},
-						Now: func() time.Time { return time.Now().Add(ahead) }}})
-					return p, r, err
-				}
-				life := func(disk *cutfs.FS, ahead time.Duration) error {
-					_, r, err := start(disk, ahead)
-					if err != nil {
-						return err
-					}
-					err = r.Recover()
-					r.resubmits.done.Wait()
-					_, rerr := r.RouteAll()
-					return errors.Join(err, rerr)
-				}
-				cuts := 0
-				for n := 0; ; n++ {
-					disk := cutfs.New()
-					assert.Must(t, postoffice.Init(disk))
-					p, r, err := start(disk, 0)
-					assert.Must(t, err)
-					submit(t, p, "from <q@example.net>\nto <a@example.net>\nenv-end\nSubject: a\n\nbody\n")
-					if _, err := r.RouteAll(); err != nil {
-						t.Fatal(err)
-					}
-					for _, dir := range postoffice.Directories() {
-						assert.Must(t, disk.SyncDir(dir))
-					}
-					if list, err := p.Aside.ListDeferred(); err != nil || len(list) != 1 {
-						t.Fatalf("got %q, %v, want it deferred", list, err)
-					}
-					disk = disk.Process()
-					disk.CutAfter(n)
-					if n%2 == 1 {
-						disk.CutInside(n)
-					}
-					_ = life(disk, after) // a dying process
-					if !disk.Dead() {
-						p, err := postoffice.Open(postoffice.Config{FS: disk})
-						assert.Must(t, err)
-						if got := handedOver(t, p); len(got) != map[string]int{"last": 1}[name] {
-							t.Errorf("uncut: got %+v", got)
-						}
-						break
-					}
-					cuts++
-					for _, loss := range disk.Losses() {
-						next := disk.Restart(loss)
-						var got []routed
-						for round := range 5 {
-							assert.Must(t, life(next.Process(), after+time.Duration(round)*200*time.Hour))
-							p, err := postoffice.Open(postoffice.Config{FS: next})
-							assert.Must(t, err)
-							if _, err := p.Queue.Recover(time.Now().Add(time.Hour)); err != nil {
-								t.Fatal(err)
-							}
-							err = p.Queue.List(func(name string) error {
-								s, err := p.Queue.Open(name)
-								if err != nil {
-									return err
-								}
-								b, err := s.Read()
-								if err := errors.Join(err, s.Close()); err != nil || workspec.Complete(b) {
-									return err
-								}
-								return p.Queue.Reroute(name)
-							})
-							assert.Must(t, err)
-							got = handedOver(t, p)
-						}
-						if ids := subjects(got); ids != "a" {
-							t.Fatalf("cut before operation %d, %v: got %q, want the message once\n%s", n, loss, ids, disk.Log())
-						}
-					}
-				}
-				if cuts < 5 {
-					t.Errorf("cuts: got %d, want more operations than that", cuts)
-				}
-			})
-		}
 	}
 }

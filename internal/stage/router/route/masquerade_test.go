@@ -4,11 +4,15 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/logtest"
+	"zmailer/internal/table"
+	"zmailer/internal/table/text"
 )
 
 const masqueradeText = `# hosts are nobody's business
@@ -153,4 +157,60 @@ func FuzzMasqueradedField(f *testing.F) {
 			t.Fatalf("%q: got %q with more lines", raw, out)
 		}
 	})
+}
+
+// A table that turns bad is refused with its line, and what was read before holds on; a
+// good one holds from then on. The same for header-rules.
+func TestTablesOfHeadersAreReadAgainWhenTheyChange(t *testing.T) {
+	now := time.Now()
+	log := &logtest.Buffer{}
+	r := newRig(t)
+	r.config.Now, r.config.Log = func() time.Time { return now }, log.Logger()
+	r.table("masquerade", "@example.org: @one.example\n")
+	r.table("header-rules", "all add X-N 1\n")
+	en := r.engine()
+	check := func(step, host, n string) {
+		t.Helper()
+		now = now.Add(time.Hour)
+		m := r.route(en, r.claim(en.self, "from <bond@example.org>\nto <a@example.net>\nenv-end\nFrom: bond@example.org\n\n"))
+		if got := m.header(); !strings.Contains(got, "From: bond@"+host+"\n") || !strings.Contains(got, "X-N: "+n+"\n") {
+			t.Errorf("%s: got\n%s\nwant %s and %s", step, got, host, n)
+		}
+	}
+	check("at first", "one.example", "1")
+	r.table("masquerade", "@example.org: @two.example\n@example.org @three.example\n")
+	r.table("header-rules", "all add X-N 2\nall add: X-N\n")
+	check("bad", "one.example", "1")
+	check("still bad", "one.example", "1")
+	log.Expect(t, 1, "msg=table-refused", "masquerade:2: ")
+	log.Expect(t, 1, "msg=table-refused", "header-rules:2: ")
+	r.table("masquerade", "@example.org: @two.example.\n")
+	r.table("header-rules", "all add X-N 22\n")
+	check("good again", "two.example", "22")
+	log.Expect(t, 2, "msg=table-read")
+}
+
+// MASQUERADE names other sources as the tables of recipients do. One that fails defers the
+// message: a sender cannot be changed later. Mail from outside is not masqueraded.
+func TestSourcesOfMasqueradeAreAsked(t *testing.T) {
+	r := newRig(t)
+	r.table("masquerade", masqueradeText)
+	r.table("first", "q@example.org: First@mi6.example # before the others\n")
+	_, err := table.Compile(text.Masquerade, r.conf+"/masquerade", r.conf+"/m.db", func(string, int64, int64) {})
+	assert.Must(t, err)
+	r.config.Masquerade = []string{"first", "db:m.db"}
+	for from, want := range map[string]string{
+		"bond@example.org": "James.Bond@mi6.example", "q@example.org": "First@mi6.example", "r@host.example.org": "r@mi6.example", "a@b.example": "a@b.example",
+	} {
+		m := r.one("from <" + from + ">\nto <a@example.net>\nenv-end\nFrom: " + from + "\n\n")
+		assert.Equal(t, m.Sender, want, "sender")
+		assert.Equal(t, strings.HasSuffix(m.header(), "From: "+want+"\n"), true, "From: %s in %s", want, m.header())
+	}
+	r.config.Masquerade = []string{"socket:unix:" + r.conf + "/none"}
+	en := r.engine()
+	m := r.route(en, r.claim(en.self, "from <bond@example.org>\nto <a@example.net>\nenv-end\n\n"))
+	if why, deferred := Defers(m.Err); !deferred || why != "masquerade" {
+		t.Errorf("got %v", m.Err)
+	}
+	r.one("external\nfrom <bond@example.org>\nto <a@example.net>\nenv-end\n\n")
 }

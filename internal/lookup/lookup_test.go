@@ -59,8 +59,7 @@ func (r *running) write(text string) {
 
 func (r *running) ask(key string) string {
 	r.t.Helper()
-	reply, err := socketmap.Ask(r.in, r.out, "aliases", key)
-	assert.Must(r.t, err)
+	reply := assert.Get(socketmap.Ask(r.in, r.out, "aliases", key))(r.t)
 	return string(reply.Status) + " " + reply.Text
 }
 

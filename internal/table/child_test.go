@@ -36,8 +36,7 @@ func pids(t *testing.T, dir string) []int {
 	assert.Must(t, err)
 	var list []int
 	for _, f := range strings.Fields(string(b)) {
-		n, err := strconv.Atoi(f)
-		assert.Must(t, err)
+		n := assert.Get(strconv.Atoi(f))(t)
 		list = append(list, n)
 	}
 	return list
@@ -142,8 +141,7 @@ func TestKilledChildIsStartedAgain(t *testing.T) {
 
 func TestChildEndsWithItsInput(t *testing.T) {
 	source, dir := program(t, ask+"while :; do read_request; printf '9:NOTFOUND ,'; done\n")
-	k, err := Open(source, Options{Name: "aliases", Timeout: time.Minute})
-	assert.Must(t, err)
+	k := assert.Get(Open(source, Options{Name: "aliases", Timeout: time.Minute}))(t)
 	if got := says(k, "bond"); got != "none" {
 		t.Fatalf("got %q", got)
 	}

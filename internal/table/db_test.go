@@ -33,17 +33,14 @@ func compiled(t testing.TB, dir string, kind text.Kind, content string) string {
 	t.Helper()
 	in, out := filepath.Join(dir, string(kind)), filepath.Join(dir, string(kind)+".db")
 	assert.Must(t, os.WriteFile(in, []byte(content), 0o644))
-	if _, err := Compile(kind, in, out, silent); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(Compile(kind, in, out, silent))(t)
 	return out
 }
 
 // openAs opens a source, and closes it when the test ends.
 func openAs(t testing.TB, source string, o Options) Table {
 	t.Helper()
-	k, err := Open(source, o)
-	assert.Must(t, err)
+	k := assert.Get(Open(source, o))(t)
 	t.Cleanup(func() {
 		assert.NoError(t, k.Close())
 	})
@@ -150,9 +147,7 @@ func TestCompiledTableActsAsWhoWroteItsText(t *testing.T) {
 				err = errors.Join(err, os.Chown(in, tt.owner, -1))
 			}
 			assert.Must(t, err)
-			if _, err := Compile(text.Aliases, in, out, silent); err != nil {
-				t.Fatal(err)
-			}
+			assert.Get(Compile(text.Aliases, in, out, silent))(t)
 			if tt.db != 0 {
 				assert.Must(t, os.Chmod(out, tt.db))
 			}
@@ -203,8 +198,7 @@ func TestDamagedTableNeverSaysThatAKeyIsNotThere(t *testing.T) {
 	for at := 0; at < len(whole); at += step {
 		// Cut under the reader, which has the file mapped, then opened so.
 		assert.Must(t, os.WriteFile(path, whole, 0o644))
-		k, err := Open("db:"+path, Options{Name: "aliases"})
-		assert.Must(t, err)
+		k := assert.Get(Open("db:"+path, Options{Name: "aliases"}))(t)
 		assert.Must(t, os.Truncate(path, int64(at)))
 		check(fmt.Sprintf("cut to %d", at), k)
 		k.Close()
@@ -233,8 +227,7 @@ func TestDamagedTableNeverSaysThatAKeyIsNotThere(t *testing.T) {
 // One flipped bit in a key or a value is noticed where it matters.
 func TestFlippedBitIsAnError(t *testing.T) {
 	path := compiled(t, t.TempDir(), text.Aliases, "anna: a@x.example\nbond: b@x.example\ncarl: c@x.example\n")
-	whole, err := os.ReadFile(path)
-	assert.Must(t, err)
+	whole := assert.Get(os.ReadFile(path))(t)
 	for name, part := range map[string]string{"in the value": "b@x.example", "in the key": "kbond"} {
 		b := bytes.Clone(whole)
 		for i := 0; ; i++ { // copies of the page from earlier transactions included
@@ -375,15 +368,11 @@ func TestTableOverwrittenInPlaceIsNeverWrong(t *testing.T) {
 	path := compiled(t, dir, text.Aliases, manyAliases(3000))
 	k := openAs(t, "db:"+path, Options{Name: "aliases"})
 	other := compiled(t, t.TempDir(), text.Aliases, manyAliases(6000))
-	b, err := os.ReadFile(other)
-	assert.Must(t, err)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
-	assert.Must(t, err)
+	b := assert.Get(os.ReadFile(other))(t)
+	f := assert.Get(os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0))(t)
 	defer f.Close()
 	for at := 0; at < len(b); at += 3000 {
-		if _, err := f.Write(b[at:min(at+3000, len(b))]); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(f.Write(b[at:min(at+3000, len(b))]))(t)
 		for i := 0; i < 3000; i += 500 {
 			if got, want := says(k, fmt.Sprintf("user%d", i)), fmt.Sprintf("a@%d.example", i); got != want && got != "error" {
 				t.Fatalf("%d bytes written: user%d: got %q", at, i, got)

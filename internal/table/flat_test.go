@@ -45,12 +45,10 @@ func pagesRead(t *testing.T, path string, n int) int64 {
 	defer runtime.UnlockOSThread()
 	var all []int64
 	for range 21 {
-		f, err := os.Open(path)
-		assert.Must(t, err)
+		f := assert.Get(os.Open(path))(t)
 		assert.Must(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 		f.Close()
-		k, err := Open("db:"+path, Options{Name: "aliases"})
-		assert.Must(t, err)
+		k := assert.Get(Open("db:"+path, Options{Name: "aliases"}))(t)
 		key := fmt.Sprintf("user%d", rand.IntN(n))
 		var before, after unix.Rusage
 		assert.Must(t, unix.Getrusage(unix.RUSAGE_THREAD, &before))
@@ -93,8 +91,7 @@ func TestLookupCostsTheSameInALargeTable(t *testing.T) {
 				t.Fatalf("got %s", got)
 			}
 		})
-		info, err := os.Stat(path)
-		assert.Must(t, err)
+		info := assert.Get(os.Stat(path))(t)
 		t.Logf("%8d entries, %9d bytes: depth %d, %d pages read when cold, %.0f allocations for a hit, %.0f for a miss", n, info.Size(), deep, read, hit, miss)
 		if i == 0 {
 			least = hit + miss
@@ -136,8 +133,6 @@ func BenchmarkCompile(b *testing.B) {
 	in := filepath.Join(dir, "aliases")
 	assert.Must(b, os.WriteFile(in, []byte(manyAliases(100_000)), 0o644))
 	for b.Loop() {
-		if _, err := Compile(text.Aliases, in, filepath.Join(dir, "aliases.db"), silent); err != nil {
-			b.Fatal(err)
-		}
+		assert.Get(Compile(text.Aliases, in, filepath.Join(dir, "aliases.db"), silent))(b)
 	}
 }

@@ -70,8 +70,7 @@ func newSlapd(t testing.TB) *slapd {
 	if err != nil {
 		t.Skip("slapd is not installed: apt-get install slapd")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.Must(t, err)
+	l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	s := &slapd{t: t, dir: t.TempDir(), addr: l.Addr().String()}
 	l.Close()
 	conf := fmt.Sprintf(`include /etc/ldap/schema/core.schema
@@ -161,8 +160,7 @@ func (s *slapd) settings() settings.LDAP {
 
 func open(t testing.TB, c settings.LDAP, timeout time.Duration) *Directory {
 	t.Helper()
-	d, err := Open(c, timeout)
-	assert.Must(t, err)
+	d := assert.Get(Open(c, timeout))(t)
 	t.Cleanup(func() { d.Close() })
 	return d
 }

@@ -15,10 +15,8 @@ import (
 // file makes a file with each kind of hash of the password "right".
 func file(t testing.TB) string {
 	t.Helper()
-	b, err := bcrypt.GenerateFromPassword([]byte("right"), bcrypt.MinCost)
-	assert.Must(t, err)
-	keys, err := NewSCRAM("right")
-	assert.Must(t, err)
+	b := assert.Get(bcrypt.GenerateFromPassword([]byte("right"), bcrypt.MinCost))(t)
+	keys := assert.Get(NewSCRAM("right"))(t)
 	return "# accounts\n\nann:" + NewHash("right") + "\nbob:" + string(b) + ":gecos:/home/bob\r\ncem:" + keys.String() +
 		"\ndan@example.org:" + NewHash("right") + "\ndan@example.org:" + keys.String() + "\n"
 }
@@ -58,8 +56,7 @@ func TestPasswordIsRightForItsUserAlone(t *testing.T) {
 
 // The least of some runs each: what else runs on the machine only adds to them.
 func TestUnknownUserCostsWhatAWrongPasswordCosts(t *testing.T) {
-	a, err := Parse("users", []byte("ann:"+NewHash("right")+"\n"))
-	assert.Must(t, err)
+	a := assert.Get(Parse("users", []byte("ann:"+NewHash("right")+"\n")))(t)
 	// The hash is made to need memory: what a look allocates shows that it was made.
 	cost := func(user string) uint64 {
 		var before, after runtime.MemStats
@@ -79,10 +76,8 @@ func TestUnknownUserCostsWhatAWrongPasswordCosts(t *testing.T) {
 
 func TestUnknownUserGetsTheSameSaltEachTime(t *testing.T) {
 	text := file(t)
-	a, err := Parse("users", []byte(text))
-	assert.Must(t, err)
-	b, err := Parse("users", []byte(text))
-	assert.Must(t, err)
+	a := assert.Get(Parse("users", []byte(text)))(t)
+	b := assert.Get(Parse("users", []byte(text)))(t)
 	eve, again, other, cem := a.SCRAM("eve"), b.SCRAM("eve"), a.SCRAM("eva"), a.SCRAM("cem")
 	if string(eve.Salt) != string(again.Salt) || string(eve.Salt) == string(other.Salt) {
 		t.Errorf("salts of eve %x and %x, of eva %x", eve.Salt, again.Salt, other.Salt)

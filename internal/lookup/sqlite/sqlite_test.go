@@ -111,19 +111,14 @@ func TestLockedDatabaseIsWaitedForAndThenAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	d := open(t, path, query, 200*time.Millisecond)
 	create(t, path, "INSERT INTO aliases VALUES ('bond','jane',1)")
-	writer, err := sql.Open("sqlite", path)
-	assert.Must(t, err)
+	writer := assert.Get(sql.Open("sqlite", path))(t)
 	defer writer.Close()
 	writer.SetMaxOpenConns(1)
-	if _, err := writer.Exec("BEGIN EXCLUSIVE"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(writer.Exec("BEGIN EXCLUSIVE"))(t)
 	if got := says(d, "bond"); !strings.Contains(got, "locked") {
 		t.Errorf("locked: got %q, want an error", got)
 	}
-	if _, err := writer.Exec("COMMIT"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(writer.Exec("COMMIT"))(t)
 	if got := says(d, "bond"); got != "jane" {
 		t.Errorf("free: got %q", got)
 	}
@@ -162,8 +157,7 @@ func TestDamagedDatabaseNeverSaysThatAKeyIsNotThere(t *testing.T) {
 		rows = append(rows, fmt.Sprintf("('user%d','a@%d.example',1)", i, i))
 	}
 	create(t, path, "CREATE INDEX byname ON aliases (name)", "INSERT INTO aliases VALUES "+strings.Join(rows, ","))
-	whole, err := os.ReadFile(path)
-	assert.Must(t, err)
+	whole := assert.Get(os.ReadFile(path))(t)
 	const page = 4096
 	failed := 0
 	for at := 0; at < len(whole); at += page {

@@ -19,13 +19,11 @@ func TestConfigurationIsRead(t *testing.T) {
 	load := func(text string) (Config, error) {
 		path := filepath.Join(dir, "zmailer.conf")
 		assert.Must(t, os.WriteFile(path, []byte("HOSTNAME=mx.example.org\n"+text), 0o600))
-		c, err := config.Load(path)
-		assert.Must(t, err)
+		c := assert.Get(config.Load(path))(t)
 		return ConfigFrom(c)
 	}
 	for text, want := range map[string]bool{"": false, "SENDERCHECK=any\n": false, "SENDERCHECK=owner\n": true} {
-		c, err := load(text)
-		assert.Must(t, err)
+		c := assert.Get(load(text))(t)
 		assert.Equal(t, c.OwnSenders, want, "%q", text)
 	}
 	c, err := load("TRUSTED=\"root 1234\"\nROUTERWORKERS=3\nROUTERPOLL=1m\nHASHLEVELS=1\nSYNC=strict\n")

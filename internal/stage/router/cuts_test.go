@@ -84,8 +84,7 @@ func (c *cutter) run(prepare func(*Router), ahead time.Duration, least int, subj
 	for n := 0; ; n++ {
 		disk := cutfs.New()
 		assert.Must(c, postoffice.Init(disk))
-		r, err := c.start(disk, 0)
-		assert.Must(c, err)
+		r := assert.Get(c.start(disk, 0))(c)
 		prepare(r)
 		for _, dir := range postoffice.Directories() {
 			assert.Must(c, disk.SyncDir(dir))
@@ -149,8 +148,7 @@ func TestDur5CutWhileResubmittingLosesAndRepeatsNothing(t *testing.T) {
 					submit(t, r.po, subject("a"))
 					_, err := r.RouteAll()
 					assert.Must(t, err)
-					list, err := r.po.Aside.ListDeferred()
-					assert.Must(t, err)
+					list := assert.Get(r.po.Aside.ListDeferred())(t)
 					assert.Equal(t, len(list), 1, "deferred messages")
 				}, after, 5, "a")
 				assert.Equal(t, len(uncut), map[string]int{"last": 1}[name], "messages of a router that is not cut")

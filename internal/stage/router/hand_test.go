@@ -107,8 +107,7 @@ func removeAny(t *testing.T, dir string, a postoffice.Accepted) bool {
 	if os.Remove(filepath.Join(dir, ino)) == nil {
 		return true
 	}
-	claimed, err := filepath.Glob(filepath.Join(dir, ino+"-*"))
-	assert.Must(t, err)
+	claimed := assert.Get(filepath.Glob(filepath.Join(dir, ino+"-*")))(t)
 	for _, name := range claimed {
 		if os.Remove(name) == nil {
 			return true

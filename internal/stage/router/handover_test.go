@@ -17,8 +17,7 @@ func TestFrozenMessageIsExplained(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, nil)
 	a := o.submit(plain("bond@example.org"))
-	c, err := o.po.Router.Claim(o.r.owner, filepath.Base(a.Name))
-	assert.Must(t, err)
+	c := assert.Get(o.po.Router.Claim(o.r.owner, filepath.Base(a.Name)))(t)
 	assert.Must(t, o.r.freeze(c, "Flood of mail!", "300 messages of bond in a minute"))
 	ino := strconv.FormatUint(a.ID.Ino, 10)
 	if got := o.names("freezer"); len(got) != 1 || got[0] != ino+".flood-of-mail-" {

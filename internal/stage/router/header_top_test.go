@@ -57,9 +57,7 @@ func TestFieldsArePutOnOnceHoweverOftenAMessageIsRouted(t *testing.T) {
 		if err != nil || len(names) != 1 {
 			t.Fatalf("got %q, %v", names, err)
 		}
-		if _, err := o.po.Aside.Resubmit(names[0]); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(o.po.Aside.Resubmit(names[0]))(t)
 		o.leave(a, 7)
 		assert.Must(t, o.r.Recover())
 	}

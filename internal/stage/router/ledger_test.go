@@ -15,8 +15,7 @@ import (
 
 func readLedger(t *testing.T, po *postoffice.PostOffice) *ledger.Book {
 	t.Helper()
-	b, err := ledger.Read(po)
-	assert.Must(t, err)
+	b := assert.Get(ledger.Read(po))(t)
 	return b
 }
 

@@ -30,11 +30,9 @@ func needs(t *testing.T, path string, members int) (resident, heap int, spec int
 	o.begin(t, p, io.Discard)
 	a := o.submit(plain("large@example.org"))
 	p.log.Await(t, "msg=routed", "id="+a.ID.String(), fmt.Sprintf("rcpts=%d ", members))
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	assert.Must(t, err)
+	status := assert.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)))(t)
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
-	kb, err := strconv.Atoi(strings.Fields(rest)[0])
-	assert.Must(t, err)
+	kb := assert.Get(strconv.Atoi(strings.Fields(rest)[0]))(t)
 	if code := p.stop(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -43,8 +41,7 @@ func needs(t *testing.T, path string, members int) (resident, heap int, spec int
 			heap = max(heap, mb)
 		}
 	}
-	info, err := os.Stat(o.dir + "/transport/" + o.names("transport")[0])
-	assert.Must(t, err)
+	info := assert.Get(os.Stat(o.dir + "/transport/" + o.names("transport")[0]))(t)
 	if got := o.names("queue"); len(got) != 1 {
 		t.Errorf("queue/ has %q, want one body", got)
 	}

@@ -103,9 +103,7 @@ func TestLargeListsAreWrittenAsTheyAreRead(t *testing.T) {
 func TestTroubleInTheMiddleOfALargeListDefersTheMessage(t *testing.T) {
 	o := lists(t, map[string]string{"large": people(3000, "l") + ":include:/no/such/file\n" + people(10, "x")})
 	a := o.submit(plain("large@example.org"))
-	if _, err := o.r.RouteAll(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(o.r.RouteAll())(t)
 	if got := handedOver(t, o.po); len(got) != 0 {
 		t.Errorf("%d messages were handed over", len(got))
 	}

@@ -71,8 +71,7 @@ func (o *office) router(change ...func(*Config)) *Router {
 	for _, f := range change {
 		f(&c)
 	}
-	r, err := New(o.po, c)
-	assert.Must(o.t, err)
+	r := assert.Get(New(o.po, c))(o.t)
 	o.t.Cleanup(func() { r.Close() })
 	return r
 }
@@ -90,27 +89,19 @@ func (o *office) submit(text string) postoffice.Accepted {
 
 func submit(t testing.TB, p *postoffice.PostOffice, text string) postoffice.Accepted {
 	t.Helper()
-	d, err := p.Submissions.NewDraft("test")
-	assert.Must(t, err)
-	if _, err := io.WriteString(d, text); err != nil {
-		t.Fatal(err)
-	}
-	a, err := d.Commit()
-	assert.Must(t, err)
+	d := assert.Get(p.Submissions.NewDraft("test"))(t)
+	assert.Get(io.WriteString(d, text))(t)
+	a := assert.Get(d.Commit())(t)
 	return a
 }
 
 // submitInto puts a message file into a router directory.
 func (o *office) submitInto(dir, text string) postoffice.Accepted {
 	o.t.Helper()
-	d, err := o.po.Submissions.NewDraft("test")
-	assert.Must(o.t, err)
+	d := assert.Get(o.po.Submissions.NewDraft("test"))(o.t)
 	d.Into(dir)
-	if _, err := io.WriteString(d, text); err != nil {
-		o.t.Fatal(err)
-	}
-	a, err := d.Commit()
-	assert.Must(o.t, err)
+	assert.Get(io.WriteString(d, text))(o.t)
+	a := assert.Get(d.Commit())(o.t)
 	return a
 }
 
@@ -142,9 +133,7 @@ func (m *routed) recipients() []string {
 // route routes what is there and gives what was handed over, in no order.
 func (o *office) route() []routed {
 	o.t.Helper()
-	if _, err := o.r.RouteAll(); err != nil {
-		o.t.Fatal(err)
-	}
+	assert.Get(o.r.RouteAll())(o.t)
 	return handedOver(o.t, o.po)
 }
 
@@ -199,8 +188,7 @@ func handedOver(t testing.TB, p *postoffice.PostOffice) []routed {
 // names lists a directory of the postoffice.
 func (o *office) names(dir string) []string {
 	o.t.Helper()
-	entries, err := os.ReadDir(filepath.Join(o.dir, dir))
-	assert.Must(o.t, err)
+	entries := assert.Get(os.ReadDir(filepath.Join(o.dir, dir)))(o.t)
 	var list []string
 	for _, e := range entries {
 		// What stands beside a message that was put aside is none.

@@ -22,8 +22,7 @@ func recipes(t *testing.T) map[int]string {
 	assert.Must(t, err)
 	found := map[int]string{}
 	for _, m := range regexp.MustCompile("(?s)\n### (\\d+)\\. [^#]*?\n```python\n(.*?)\n```\n").FindAllStringSubmatch(string(page), -1) {
-		n, err := strconv.Atoi(m[1])
-		assert.Must(t, err)
+		n := assert.Get(strconv.Atoi(m[1]))(t)
 		found[n] = m[2] + "\n"
 	}
 	return found
@@ -147,9 +146,7 @@ func TestRecipeThatHoldsAFlood(t *testing.T) {
 	o.route()
 	o.expect("240 recipients", map[string]int{postoffice.Queue: 2, postoffice.Transport: 2, postoffice.Freezer: 1})
 	for range 3 {
-		if _, err := o.po.Aside.RecallTo(postoffice.Router, postoffice.Freezer, o.names(postoffice.Freezer)[0], a.ID); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(o.po.Aside.RecallTo(postoffice.Router, postoffice.Freezer, o.names(postoffice.Freezer)[0], a.ID))(t)
 		o.route()
 	}
 	o.submit("external\nfrom <q@x.example>\n" + to.String() + "env-end\nFrom: q@x\n\n")

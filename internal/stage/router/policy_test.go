@@ -18,8 +18,7 @@ import (
 func (o *office) explainer() *route.Explainer {
 	o.t.Helper()
 	c := o.config()
-	x, err := route.NewExplainer(c.Config, c.PostOffice, c.HashLevels)
-	assert.Must(o.t, err)
+	x := assert.Get(route.NewExplainer(c.Config, c.PostOffice, c.HashLevels))(o.t)
 	o.t.Cleanup(func() { x.Close() })
 	return x
 }
@@ -27,8 +26,7 @@ func (o *office) explainer() *route.Explainer {
 // explain explains the message in a file of the postoffice.
 func (o *office) explain(x *route.Explainer, name string) *route.Explanation {
 	o.t.Helper()
-	dir, err := route.OpenMessages(o.dir)
-	assert.Must(o.t, err)
+	dir := assert.Get(route.OpenMessages(o.dir))(o.t)
 	defer dir.Close()
 	return x.ExplainFile(context.Background(), dir, name)
 }
@@ -47,8 +45,7 @@ func TestPolicyPutsMessagesAside(t *testing.T) {
 			o.route()
 			o.expect("aside", map[string]int{dir: 1})
 			assert.Equal(t, o.names(dir)[0], fmt.Sprint(a.ID.Ino)+tt.name, "name")
-			list, err := o.po.Aside.Reasons(a.ID)
-			assert.Must(t, err)
+			list := assert.Get(o.po.Aside.Reasons(a.ID))(t)
 			assert.Equal(t, list[0].Text, tt.reason, "reason")
 		})
 	}

@@ -42,8 +42,7 @@ var built = sync.OnceValues(func() (string, error) {
 // program is the real router.
 func program(t *testing.T) string {
 	t.Helper()
-	path, err := built()
-	assert.Must(t, err)
+	path := assert.Get(built())(t)
 	return path
 }
 
@@ -68,8 +67,7 @@ func (o *office) run(t *testing.T, path string, all io.Writer, args ...string) *
 // begin starts a process.
 func (o *office) begin(t *testing.T, p *process, all io.Writer) {
 	t.Helper()
-	stderr, err := p.cmd.StderrPipe()
-	assert.Must(t, err)
+	stderr := assert.Get(p.cmd.StderrPipe())(t)
 	assert.Must(t, p.cmd.Start())
 	p.end.Go(func() {
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {

@@ -177,8 +177,7 @@ func TestBrokenEnvelopeGoesToThePostmanAsTheOnlyCopy(t *testing.T) {
 			o.expect(name, map[string]int{"postman": 1})
 			copied := fmt.Sprintf("postman/%d", a.ID.Ino)
 			o.logged(1, "msg=set-aside", "name="+copied+" ", "reason=")
-			b, err := os.ReadFile(filepath.Join(o.dir, copied))
-			assert.Must(t, err)
+			b := assert.Get(os.ReadFile(filepath.Join(o.dir, copied)))(t)
 			if !strings.HasSuffix(string(b), text) && name != "lost its end" || !strings.Contains(o.reason("postman", a), " router set-aside ") {
 				t.Errorf("copy %q, reason %q", b, o.reason("postman", a))
 			}
@@ -210,8 +209,7 @@ func TestOddMessageGoesOnWithASoftCopy(t *testing.T) {
 			o.expect("with copies", map[string]int{"queue": 1, "transport": 1, "postman": 1})
 			copied := fmt.Sprintf("%d_%s", a.ID.Ino, why)
 			o.logged(1, "msg=soft-copy", "name=postman/"+copied)
-			b, err := os.ReadFile(filepath.Join(o.dir, "postman", copied))
-			assert.Must(t, err)
+			b := assert.Get(os.ReadFile(filepath.Join(o.dir, "postman", copied)))(t)
 			assert.Equal(t, string(b), string(m.message), "copy")
 			if text := o.reason("postman", a); !strings.Contains(text, " router copied "+why+": ") {
 				t.Errorf("reason %q", text)

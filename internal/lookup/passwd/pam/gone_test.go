@@ -25,9 +25,7 @@ func TestGoneAskerIsNoSlowPAM(t *testing.T) {
 		_, err := c.Verify(ctx, "joe", "x", "")
 		verified <- err
 	}()
-	if _, err := os.ReadFile(began); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(os.ReadFile(began))(t)
 	cancel()
 	if err := <-verified; !errors.Is(err, context.Canceled) || errors.Is(err, ErrRefused) {
 		t.Errorf("got %v", err)

@@ -64,8 +64,7 @@ func TestFilesOfUsersAreOpenedAndNothingElse(t *testing.T) {
 		t.Errorf("look at a link: %v, %q, %v", info, to, err)
 	}
 	for _, name := range []string{file, link} {
-		f, err := c.Open(name)
-		assert.Must(t, err)
+		f := assert.Get(c.Open(name))(t)
 		b, err := io.ReadAll(f)
 		if _, werr := f.Write([]byte("x")); err != nil || string(b) != "bond\n" || werr == nil {
 			t.Errorf("%s: %q, %v, written: %v", name, b, err, werr)
@@ -151,8 +150,7 @@ func TestALookTellsWhatLstatTells(t *testing.T) {
 	for _, name := range []string{file, link, fifo, sticky, dir, "/dev/null"} {
 		got, to, err := c.Look(name)
 		assert.Must(t, err)
-		want, err := os.Lstat(name)
-		assert.Must(t, err)
+		want := assert.Get(os.Lstat(name))(t)
 		g, w := got.Sys().(*syscall.Stat_t), want.Sys().(*syscall.Stat_t)
 		if got.Mode() != want.Mode() || got.Name() != want.Name() || got.Size() != want.Size() || !got.ModTime().Equal(want.ModTime()) ||
 			g.Dev != w.Dev || g.Ino != w.Ino || g.Mtim != w.Mtim || g.Mode != w.Mode || g.Uid != w.Uid || g.Gid != w.Gid {
@@ -171,8 +169,7 @@ func TestPathsAreBytes(t *testing.T) {
 	if _, _, err := c.Look(name); err != nil {
 		t.Error(err)
 	}
-	f, err := c.Open(name)
-	assert.Must(t, err)
+	f := assert.Get(c.Open(name))(t)
 	f.Close()
 }
 

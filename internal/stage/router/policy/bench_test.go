@@ -25,9 +25,7 @@ def recipient(m, r):
 	for b.Loop() {
 		prog := d.p.Current()
 		s := d.p.Begin(prog, d.env(), m)
-		if _, err := s.Message(context.Background()); err != nil {
-			b.Fatal(err)
-		}
+		assert.Get(s.Message(context.Background()))(b)
 		if got, err := s.Recipient(context.Background(), r); err != nil || got.Fate.Host != "relay.example" {
 			b.Fatal(got, err)
 		}

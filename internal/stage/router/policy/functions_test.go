@@ -76,9 +76,7 @@ func TestWhatAProgramKnows(t *testing.T) {
 func TestLogLinesAreBoundedAndNamed(t *testing.T) {
 	d := newFixture(t, map[string]string{File: "def message(m):\n    for i in range(100):\n        log('line %d' % i)\n    print({'a': 1})\n"})
 	d.open(t)
-	if _, err := d.session(t, message()).Message(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(d.session(t, message()).Message(context.Background()))(t)
 	if got := strings.Count(d.log.String(), "msg=policy-said id=S1 rule=router.star:3"); got != maxLogs {
 		t.Errorf("%d lines, want %d:\n%s", got, maxLogs, d.log)
 	}
@@ -96,8 +94,7 @@ func TestRateCountsAPeriod(t *testing.T) {
 			n++
 			m.ID = fmt.Sprint("S", n)
 		}
-		got, err := d.session(t, m).Message(context.Background())
-		assert.Must(t, err)
+		got := assert.Get(d.session(t, m).Message(context.Background()))(t)
 		return got.Fate.Fate == Drop
 	}
 	for i := range 3 {

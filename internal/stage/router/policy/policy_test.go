@@ -44,8 +44,7 @@ func (d *fixture) config() Config {
 
 func (d *fixture) open(t testing.TB) {
 	t.Helper()
-	p, err := New(d.config())
-	assert.Must(t, err)
+	p := assert.Get(New(d.config()))(t)
 	t.Cleanup(func() {
 		assert.NoError(t, p.Close())
 	})
@@ -95,8 +94,7 @@ func message() *Message {
 
 func to(t testing.TB, s string) *Recipient {
 	t.Helper()
-	m, err := address.Parse(s)
-	assert.Must(t, err)
+	m := assert.Get(address.Parse(s))(t)
 	d := domainOf(m, "mta.example")
 	return &Recipient{Address: m, Domain: d, Local: d == "mta.example"}
 }
@@ -148,8 +146,7 @@ func TestWhatActionsMean(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			d, err := one(t, tt.program)
-			assert.Must(t, err)
+			d := assert.Get(one(t, tt.program))(t)
 			var got []string
 			for _, a := range d.Actions {
 				got = append(got, a.Sentence())
@@ -165,8 +162,7 @@ func TestWhatActionsMean(t *testing.T) {
 }
 
 func TestDecisionHasOneFateAndItsEdits(t *testing.T) {
-	d, err := one(t, "def recipient(m, r):\n    return [add_header('X-A', 'b'), copy('x@y.example', 'z@y.example'),\n        route('smtp!h')]")
-	assert.Must(t, err)
+	d := assert.Get(one(t, "def recipient(m, r):\n    return [add_header('X-A', 'b'), copy('x@y.example', 'z@y.example'),\n        route('smtp!h')]"))(t)
 	if d.Fate.Fate != Route || d.Fate.Host != "h" || d.Fate.Rule() != "router.star:3" || len(d.Edits) != 1 || d.Edits[0].Value != "b" || len(d.Copies) != 2 {
 		t.Errorf("got %+v", d)
 	}

@@ -33,8 +33,7 @@ func (d *fixture) decision(t testing.TB) string {
 		return "none"
 	}
 	defer prog.Release()
-	got, err := d.p.Begin(prog, d.env(), message()).Message(context.Background())
-	assert.Must(t, err)
+	got := assert.Get(d.p.Begin(prog, d.env(), message()).Message(context.Background()))(t)
 	return got.Fate.Text
 }
 

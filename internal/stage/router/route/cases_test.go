@@ -65,8 +65,7 @@ func (r *rig) table(name, text string) {
 // engine reads the tables. root and daemon have the same uids on all systems.
 func (r *rig) engine() *Engine {
 	r.Helper()
-	en, err := New(r.po, r.config)
-	assert.Must(r, err)
+	en := assert.Get(New(r.po, r.config))(r)
 	r.Cleanup(func() { en.Close() })
 	for uid, login := range map[uint32]string{en.self: "root", 0: "root", 1: "daemon", 7: "lp"} {
 		en.logins.kept[uid] = keptLogin{login, time.Now().Add(time.Hour)}
@@ -81,10 +80,8 @@ func (r *rig) claim(uid uint32, text string) *postoffice.Claim {
 	assert.Must(r, err)
 	_, err = io.WriteString(d, text)
 	assert.Must(r, err)
-	a, err := d.Commit()
-	assert.Must(r, err)
-	c, err := r.po.Router.Claim(r.owner, filepath.Base(a.Name))
-	assert.Must(r, err)
+	a := assert.Get(d.Commit())(r)
+	c := assert.Get(r.po.Router.Claim(r.owner, filepath.Base(a.Name)))(r)
 	c.Info.UID = uid
 	return c
 }
@@ -104,8 +101,7 @@ func (r *rig) route(en *Engine, c *postoffice.Claim) routed {
 		assert.Must(r, c.Release())
 		return m
 	}
-	name, err := c.HandOver()
-	assert.Must(r, err)
+	name := assert.Get(c.HandOver())(r)
 	s, err := r.po.Queue.Open(name)
 	assert.Must(r, err)
 	m.file, err = s.Read()
@@ -218,8 +214,7 @@ func TestMessagesAreRoutedAsTheCasesShow(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(file)
-			assert.Must(t, err)
+			text := assert.Get(os.ReadFile(file))(t)
 			comment, list := sections(string(text))
 			r := newRig(t)
 			r.config.OwnSenders = strings.Contains(comment, "SENDERCHECK=owner")
@@ -248,8 +243,7 @@ func (r rig) check(t *testing.T, name, text string, want *section) {
 	r.TB = t
 	uid := uint32(os.Geteuid())
 	if _, number, ok := strings.Cut(name, ", uid "); ok {
-		n, err := strconv.Atoi(number)
-		assert.Must(t, err)
+		n := assert.Get(strconv.Atoi(number))(t)
 		uid = uint32(n)
 	}
 	en := r.engine()

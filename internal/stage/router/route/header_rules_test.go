@@ -38,15 +38,13 @@ func TestHeaderRulesAddRemoveAndReplace(t *testing.T) {
 		// Loops are found by Received: a glob does not take it.
 		"local remove *\n": "no field\n" + received,
 	} {
-		list, err := parseHeaderRules("header-rules", []byte(rules))
-		assert.Must(t, err)
+		list := assert.Get(parseHeaderRules("header-rules", []byte(rules)))(t)
 		assert.Equal(t, string(list.apply(nil, []byte(subject+rest+received), fromHere)), want, "%q", rules)
 	}
 }
 
 func TestHeaderRulesApplyByOrigin(t *testing.T) {
-	list, err := parseHeaderRules("header-rules", []byte("local add X-Local 1\nexternal add X-External 1\nall add X-All 1\n"))
-	assert.Must(t, err)
+	list := assert.Get(parseHeaderRules("header-rules", []byte("local add X-Local 1\nexternal add X-External 1\nall add X-All 1\n")))(t)
 	for want, msg := range map[string]message{
 		"X-Local: 1\nX-All: 1\n":    {trusted: true, head: &envelope.Message{}},
 		"X-External: 1\nX-All: 1\n": {external: true, trusted: true, head: &envelope.Message{}},

@@ -27,8 +27,7 @@ moneypenny@example.org: moneypenny@example.org
 
 func parsedMasquerade(t testing.TB, content string) *masquerade {
 	t.Helper()
-	entries, err := parseMasquerade("masquerade", []byte(content))
-	assert.Must(t, err)
+	entries := assert.Get(parseMasquerade("masquerade", []byte(content)))(t)
 	return &masquerade{hostname: "mx.example.org", sources: []masqueradeSource{
 		func(_ maskLookup, key string) (address.Mailbox, bool, error) {
 			m, ok := entries[key]

@@ -117,8 +117,7 @@ func TestOriginalRecipientOfAnAliasIsKept(t *testing.T) {
 		"grüße+a=b@x.example": `ORCPT=utf-8;grüße\x{2B}a\x{3D}b@x.example`,
 		`"ü \\ "@bücher.test`: `ORCPT=utf-8;"ü\x{20}\x{5C}\x{5C}\x{20}"@bücher.test`,
 	} {
-		m, err := address.Parse(addr)
-		assert.Must(t, err)
+		m := assert.Get(address.Parse(addr))(t)
 		if got := notary("", via, m); got != want {
 			t.Errorf("%s: got %q, want %q", addr, got, want)
 		}

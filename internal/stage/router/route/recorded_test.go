@@ -23,8 +23,7 @@ func TestRecordedMessagesRouteAsZMailerRoutedThem(t *testing.T) {
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(name)
-			assert.Must(t, err)
+			text := assert.Get(os.ReadFile(name))(t)
 			want := recorded(t, filepath.Base(name))
 			r := newRig(t)
 			r.table("localnames", "zm.example.org\n")
@@ -46,10 +45,8 @@ func recorded(t *testing.T, name string) routed {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("specification of %s: got %q, %v", name, files, err)
 	}
-	file, err := os.ReadFile(files[0])
-	assert.Must(t, err)
-	spec, err := workspec.Parse(file)
-	assert.Must(t, err)
+	file := assert.Get(os.ReadFile(files[0]))(t)
+	spec := assert.Get(workspec.Parse(file))(t)
 	return routed{spec: spec, file: file}
 }
 

@@ -152,11 +152,9 @@ func parsedHeader(text string) *header {
 // What is not a file is not waited for; what is gone has moved on.
 func TestExplainerOpensFilesOnly(t *testing.T) {
 	r := newRig(t)
-	x, err := NewExplainer(r.config, t.TempDir(), 0)
-	assert.Must(t, err)
+	x := assert.Get(NewExplainer(r.config, t.TempDir(), 0))(t)
 	defer x.Close()
-	dir, err := OpenMessages(r.conf)
-	assert.Must(t, err)
+	dir := assert.Get(OpenMessages(r.conf))(t)
 	defer dir.Close()
 	assert.Equal(t, x.ExplainFile(t.Context(), dir, "none").Verdict, VerdictGone, "verdict")
 	assert.Equal(t, x.ExplainFile(t.Context(), dir, "forward").Verdict, VerdictUnreadable, "verdict")

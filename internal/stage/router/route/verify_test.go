@@ -57,8 +57,7 @@ func TestVerifierSaysWhatAClientMayHear(t *testing.T) {
 	}
 	nobodys := newVerifier(t, map[string]string{"aliases": "bad: |/bin/sh\n"})
 	assert.Must(t, os.Chmod(filepath.Join(nobodys.en.c.Rules.Dir, "aliases"), 0o666))
-	v, err := NewVerifier(nobodys.en.c, time.Minute)
-	assert.Must(t, err)
+	v := assert.Get(NewVerifier(nobodys.en.c, time.Minute))(t)
 	defer v.Close()
 	if got := v.Verify(context.Background(), "", "bad@example.org"); got.Text != "Mail to this address is not accepted" {
 		t.Errorf("got %q, want nothing of our files", got)

@@ -137,8 +137,7 @@ func TestForwardThatIsNotSafeIsIgnoredAndSaidOnce(t *testing.T) {
 // touchIf makes a regular file's change an hour old.
 func (c *conf) touchIf(path string) {
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
-		rel, err := filepath.Rel(c.dir, path)
-		assert.Must(c.t, err)
+		rel := assert.Get(filepath.Rel(c.dir, path))(c.t)
 		c.touch(rel, -1e9*3600)
 	}
 }
@@ -183,8 +182,7 @@ func TestClosedDirectoryHidesNoMissingHome(t *testing.T) {
 	home := filepath.Join(above, "erin")
 	known := lookedUp{}
 	for at := above; ; at = filepath.Dir(at) {
-		info, err := os.Lstat(at)
-		assert.Must(t, err)
+		info := assert.Get(os.Lstat(at))(t)
 		known[at] = info
 		if at == "/" {
 			break
@@ -201,8 +199,7 @@ func TestClosedDirectoryHidesNoMissingHome(t *testing.T) {
 	if _, err := os.Stat(home); !errors.Is(err, fs.ErrPermission) {
 		t.Fatalf("the directory is not closed: %v", err)
 	}
-	f, err := newForwards("~/.forward", nil)
-	assert.Must(t, err)
+	f := assert.Get(newForwards("~/.forward", nil))(t)
 	u := User{Login: "erin", Home: home}
 	file := filepath.Join(home, ".forward")
 	why, trouble := f.failed(reach{known}, u, file, home, fs.ErrNotExist)
@@ -245,8 +242,7 @@ func TestForwardSettingIsThePathOfTheFile(t *testing.T) {
 			k := c.config()
 			k.Passwd = system{"carol": {UID: uint32(os.Geteuid()), Home: c.dir + "/home/carol"}, "dave": {UID: uint32(os.Geteuid()), Home: c.dir + "/home/dave"}}
 			k.Forward = strings.ReplaceAll(tt.setting, "@DIR", c.dir)
-			r, err := New(k)
-			assert.Must(t, err)
+			r := assert.Get(New(k))(t)
 			c.Rules = r
 			if got, want := c.resolve("carol", false), []string{strings.ReplaceAll(tt.want, "@DIR", c.dir)}; !cmp.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
@@ -312,8 +308,7 @@ func TestTraceTellsEveryStep(t *testing.T) {
 	})
 	k := c.config()
 	k.Passwd, k.Forward, k.Subaddress = system{"carol": {UID: uint32(os.Geteuid()), Home: c.dir + "/home/carol"}}, "~/.forward", "+"
-	r, err := New(k)
-	assert.Must(t, err)
+	r := assert.Get(New(k))(t)
 	c.Rules = r
 	var got []string
 	steps := func(s Step) {

@@ -25,8 +25,7 @@ func (oneUser) LookupUID(uint32) (User, bool, error) { return User{}, false, nil
 // fuzzTables parses a text as one of the tables.
 func fuzzTables(t testing.TB, name, text string) (*Tables, error) {
 	t.Helper()
-	k, err := newTables(Config{Hostname: "mx.example.org", Passwd: oneUser{}, Now: time.Now})
-	assert.Must(t, err)
+	k := assert.Get(newTables(Config{Hostname: "mx.example.org", Passwd: oneUser{}, Now: time.Now}))(t)
 	s := source{name: name, text: text, rights: rights{uid: 1}}
 	return k, k.addText(name, s)
 }

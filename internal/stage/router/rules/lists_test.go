@@ -20,8 +20,7 @@ import (
 // named in it.
 func (c *conf) senders(rcpt string, report bool) []string {
 	c.t.Helper()
-	m, err := address.Parse(rcpt)
-	assert.Must(c.t, err)
+	m := assert.Get(address.Parse(rcpt))(c.t)
 	list, err := collect(c.Tables(), m, report)
 	if err != nil {
 		return []string{"trouble: " + err.Error()}
@@ -68,8 +67,7 @@ func newSystem(t testing.TB, users system, files map[string]string, change func(
 	if change != nil {
 		change(&k)
 	}
-	r, err := New(k)
-	assert.Must(t, err)
+	r := assert.Get(New(k))(t)
 	c.Rules = r
 	return c
 }
@@ -342,8 +340,7 @@ func TestListThatIsBeingWrittenIsWaitedFor(t *testing.T) {
 	// Each look at the clock is a moment later: it settles while somebody waits.
 	k := c.config()
 	k.Now = func() time.Time { return time.Unix(0, c.now.Add(int64(settle/4))) }
-	r, err := New(k)
-	assert.Must(t, err)
+	r := assert.Get(New(k))(t)
 	c.Rules = r
 	c.touch("lists/staff", 0)
 	if got, want := c.resolve("staff", false), []string{"smtp list.example a@list.example 65534"}; !cmp.Equal(got, want) {

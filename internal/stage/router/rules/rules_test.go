@@ -42,8 +42,7 @@ func newConf(t testing.TB, files map[string]string) *conf {
 	for name, text := range files {
 		c.write(name, text)
 	}
-	r, err := New(c.config())
-	assert.Must(t, err)
+	r := assert.Get(New(c.config()))(t)
 	c.Rules = r
 	return c
 }
@@ -92,8 +91,7 @@ func collect(k *Tables, m address.Mailbox, report bool) ([]Target, error) {
 // paths are those below our directory.
 func (c *conf) resolve(rcpt string, report bool) []string {
 	c.t.Helper()
-	m, err := address.Parse(rcpt)
-	assert.Must(c.t, err)
+	m := assert.Get(address.Parse(rcpt))(c.t)
 	list, err := collect(c.Tables(), m, report)
 	if err != nil {
 		return []string{"trouble: " + err.Error()}
@@ -107,8 +105,7 @@ func (c *conf) resolve(rcpt string, report bool) []string {
 		host := strings.TrimSuffix(k.Host, fmt.Sprint(".", os.Geteuid()))
 		word, coded, more := strings.Cut(host, ":")
 		if more && k.Channel == Error {
-			text, err := address.DecodeXText(coded)
-			assert.Must(c.t, err)
+			text := assert.Get(address.DecodeXText(coded))(c.t)
 			host = word + ": " + strings.ReplaceAll(strings.ReplaceAll(text, c.dir+"/", ""), c.dir, "DIR") + ":"
 		}
 		out = append(out, k.Channel+" "+host+" "+k.User+" "+uid)
@@ -272,8 +269,7 @@ func TestPostmasterIsAlwaysDelivered(t *testing.T) {
 			c := newConf(t, map[string]string{"users": "carol\n", "aliases": tt.aliases + "\n"})
 			k := c.config()
 			k.Postmaster = tt.setting
-			r, err := New(k)
-			assert.Must(t, err)
+			r := assert.Get(New(k))(t)
 			c.Rules = r
 			if got := strings.Join(c.resolve("postmaster@mx.example.org", false), ", "); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
@@ -420,8 +416,7 @@ func TestLookupThatFailsIsTroubleNotAnUnknownUser(t *testing.T) {
 }
 
 func TestBuiltInTablesAreUsedWithoutADirectory(t *testing.T) {
-	r, err := New(Config{Hostname: "mx.example.org"})
-	assert.Must(t, err)
+	r := assert.Get(New(Config{Hostname: "mx.example.org"}))(t)
 	if ok, err := r.Tables().IsLocal(t.Context(), address.Mailbox{Local: "x", Domain: "LocalHost"}); !ok || err != nil {
 		t.Error("localhost: got remote, want local as the built-in localnames say")
 	}
@@ -449,7 +444,6 @@ func TestUnusableSettingIsAConfigurationError(t *testing.T) {
 
 func mustParse(t *testing.T, s string) address.Mailbox {
 	t.Helper()
-	m, err := address.Parse(s)
-	assert.Must(t, err)
+	m := assert.Get(address.Parse(s))(t)
 	return m
 }

@@ -68,8 +68,7 @@ func withSources(t *testing.T, files map[string]string, sources map[text.Kind][]
 	}
 	k := c.config()
 	k.Sources = sources
-	r, err := New(k)
-	assert.Must(t, err)
+	r := assert.Get(New(k))(t)
 	t.Cleanup(func() {
 		assert.NoError(t, r.Close())
 	})
@@ -80,9 +79,7 @@ func withSources(t *testing.T, files map[string]string, sources map[text.Kind][]
 func (c *conf) compile(kind text.Kind, name string) {
 	c.t.Helper()
 	out := filepath.Join(c.dir, name)
-	if _, err := table.Compile(kind, strings.TrimSuffix(out, ".db"), out, func(string, int64, int64) {}); err != nil {
-		c.t.Fatal(err)
-	}
+	assert.Get(table.Compile(kind, strings.TrimSuffix(out, ".db"), out, func(string, int64, int64) {}))(c.t)
 }
 
 // M47
@@ -181,8 +178,7 @@ func TestSourceThatCannotTellIsTroubleNotAMissingKey(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := withSources(t, map[string]string{"users": "carol\n"}, map[text.Kind][]string{tt.kind: {tt.source}})
-			m, err := address.Parse(tt.rcpt)
-			assert.Must(t, err)
+			m := assert.Get(address.Parse(tt.rcpt))(t)
 			list, err := collect(c.Tables(), m, false)
 			trouble, ok := IsTrouble(err)
 			if !ok || trouble.Why != string(tt.kind) {

@@ -150,7 +150,7 @@ func TestColourIsTurnedOnAndOff(t *testing.T) {
 	assert.Equal(t, code, config.ExitUsage, "--color blue")
 }
 
-// What goes through much shows a bar on a terminal, nothing in a pipe and nothing
+// A14: a long command shows a bar on a terminal, nothing in a pipe and nothing
 // with --quiet; afterwards the terminal has the result alone.
 func TestLongWorkShowsABar(t *testing.T) {
 	o := office.New(t)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -62,9 +63,7 @@ mta.example.     300 IN A 127.0.0.1
 		}
 	}
 	for name, status := range failures {
-		if to := "user@" + name + ".example"; s.Count("failed", "rcpt", to, "status", status) != 1 {
-			t.Errorf("%s: no failure with status %s in the log", to, status)
-		}
+		assert.Equal(t, s.Count("failed", "rcpt", "user@"+name+".example", "status", status), 1, status)
 	}
 }
 
@@ -113,7 +112,7 @@ func TestAliasesLeadToFilesAndNowhere(t *testing.T) {
 	t.Parallel()
 	s := prepare(t, nil, nil)
 	stores := filepath.Join(s.Dir, "stores")
-	must(t, os.Mkdir(stores, 0o755))
+	assert.Must(t, os.Mkdir(stores, 0o755))
 	configure(t, s, "aliases", fmt.Sprintf("archive: %[1]s/archive\nkeep: %[1]s/keep/\nvoid: /dev/null\nall: archive, keep,\n  void, alice\n", stores))
 	// Users' mail in mbox files.
 	write(t, s.Config(), strings.Replace(read(t, s.Config()), "%u/\n", "%u\n", 1))
@@ -177,12 +176,8 @@ func TestFilesOfZMailerAreTakenOver(t *testing.T) {
 			plant(t, s)
 			begin(t, s)
 			awaitEmpty(t, s)
-			if got := rcptsOf(a); got != "alice@a.example.com carol@a.example.com" {
-				t.Errorf("a.example.com got mail for %q", got)
-			}
-			if got := rcptsOf(b); got != "bob@b.example.com" {
-				t.Errorf("b.example.com got mail for %q", got)
-			}
+			assert.Equal(t, rcptsOf(a), "alice@a.example.com carol@a.example.com")
+			assert.Equal(t, rcptsOf(b), "bob@b.example.com")
 			mail := awaitMail(t, s, "root", 1)
 			_, body, _ := strings.Cut(message, "\n\n")
 			for _, text := range []string{string(mail[0]), strings.ReplaceAll(string(a.Messages()[0].Data), "\r\n", "\n")} {
@@ -227,4 +222,64 @@ func TestAgentWorksInTransport(t *testing.T) {
 		return
 	}
 	t.Error("no ta-smtp runs")
+}
+
+// Z6, Z16, Z14: two clauses, two zones: each host's mail comes from its zone's address
+// and under its name; a deferred message comes from the same address again, and a rule on
+// replies makes it another one.
+func TestZonesOfTheSchedulerReachTheServer(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{Rcpt: func(address string, attempt int) string {
+		switch {
+		case attempt > 1:
+			return ""
+		case address == "later@named.example":
+			return "451 4.2.1 come back"
+		case address == "moved@named.example":
+			return "451 4.7.1 poor reputation"
+		}
+		return ""
+	}})
+	host := sink.RouteHost()
+	s := prepare(t, sink, func(s *suite.Suite) {
+		s.Files["routes"] = ".named.example smtp-named!" + host + "\n.many.example smtp-many!" + host + "\n. smtp!" + host + "\n"
+		s.Files["replies"] = "smtp-*/* source /reputation/\n"
+		s.Files["scheduler.conf"] = `*/* interval=1s retries=1 expiry=1d maxthr=5
+smtp-named/*
+	sources="127.0.0.2=two.mta.example 127.0.0.3=three.mta.example" helo=zone.mta.example
+	command="ta-smtp --slots=5 $channel"
+smtp-many/*
+	sources=127.0.0.4 helo=many.mta.example
+	command="ta-smtp --slots=5 $channel"
+smtp/*
+	command="ta-smtp --slots=5 $channel"
+local/*
+	command="ta-mailbox $channel"
+`
+	})
+	begin(t, s)
+	names := map[string]string{"127.0.0.1": "mta.example", "127.0.0.2": "two.mta.example", "127.0.0.3": "three.mta.example", "127.0.0.4": "many.mta.example"}
+	to := []string{"later@named.example", "moved@named.example", "u@many.example", "u@else.example"}
+	for i := range 8 {
+		to = append(to, fmt.Sprintf("u%d@named.example", i))
+	}
+	for _, a := range to {
+		submit(t, s, "Subject: zones\n\nbody\n", "-f", "bob@mta.example", a)
+	}
+	assert.Must(t, sink.Wait(len(to), patience))
+	peers := map[string]bool{}
+	for _, m := range sink.Messages() {
+		assert.Equal(t, names[m.Peer], m.Hello, m.Recipients)
+		peers[m.Peer] = true
+		switch want := map[string]string{"u@many.example": "127.0.0.4", "u@else.example": "127.0.0.1"}[m.Recipients[0]]; {
+		case want != "" && m.Peer != want:
+			t.Errorf("%v came from %s, want %s", m.Recipients, m.Peer, want)
+		case want == "" && m.Peer != "127.0.0.2" && m.Peer != "127.0.0.3":
+			t.Errorf("%v came from %s, which is not its zone's", m.Recipients, m.Peer)
+		}
+	}
+	assert.Equal(t, len(peers), 4, peers)
+	event(t, s, "reply-rule", "rcpt", "moved@named.example", "rule", confFile(s, "replies")+":1")
+	// The reply that the history keeps, and the next attempt reads.
+	event(t, s, "deferred", "rcpt", "moved@named.example", "reply", "another source")
 }

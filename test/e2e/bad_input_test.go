@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -43,8 +44,8 @@ func TestUnusableConfigurationIsReportedWithFileAndLine(t *testing.T) {
 	scheduler := [][]string{{"scheduler"}, {"scheduler", "--check-config"}, {"zmctl", "run"}}
 	router := [][]string{{"router"}, {"router", "--once"}, {"zmctl", "run"}}
 	directory := func(file string) {
-		must(t, os.Remove(file))
-		must(t, os.Mkdir(file, 0o755))
+		assert.Must(t, os.Remove(file))
+		assert.Must(t, os.Mkdir(file, 0o755))
 	}
 	for name, tt := range map[string]struct {
 		file  string
@@ -60,7 +61,7 @@ func TestUnusableConfigurationIsReportedWithFileAndLine(t *testing.T) {
 		"clause":              {"scheduler.conf", appends(t, "smtp/*\n\tinterval=soon\n"), ":$:11: interval=soon", scheduler},
 		"route":               {"routes", appends(t, ".example.org somewhere\n"), ":$: ", router},
 		"policy":              {"router.star", appends(t, "def message(m):\n    return rout(\"x\")\n"), ":2:12: ", router[1:]},
-		"no file":             {"zmailer.conf", func(file string) { must(t, os.Remove(file)) }, "", everyProgram()},
+		"no file":             {"zmailer.conf", func(file string) { assert.Must(t, os.Remove(file)) }, "", everyProgram()},
 		"directory":           {"zmailer.conf", directory, "", everyProgram()},
 		"directory of routes": {"routes", directory, "", router},
 	} {
@@ -75,7 +76,7 @@ func TestUnusableConfigurationIsReportedWithFileAndLine(t *testing.T) {
 	}
 	t.Run("forbidden file", func(t *testing.T) {
 		s := prepare(t, nil, nil)
-		must(t, os.Chmod(s.Config(), 0))
+		assert.Must(t, os.Chmod(s.Config(), 0))
 		for _, c := range everyProgram() {
 			cmd := s.Command(c[0], c[1:]...)
 			cmd.Dir = s.Dir
@@ -116,9 +117,7 @@ func TestBadTableIsRefusedWhileRunning(t *testing.T) {
 	}
 	configure(t, s, "routes", good+".example.org nowhere\n")
 	e := until("table-refused", "file", "/routes", "reason", "/routes:2: ")
-	if e.Level != "ERROR" {
-		t.Errorf("got level %s, want ERROR", e.Level)
-	}
+	assert.Equal(t, e.Level, "ERROR")
 	configure(t, s, "routes", good+"# mended\n")
 	until("table-read", "file", "/routes")
 }
@@ -146,7 +145,7 @@ func TestRecipientOfUnknownChannelWaits(t *testing.T) {
 	if e.Level != "ERROR" || e.Get("id") == "" || e.Get("host") == "" {
 		t.Errorf("got %+v", e)
 	}
-	must(t, sink.Wait(1, patience))
+	assert.Must(t, sink.Wait(1, patience))
 	wantIn(t, zmctl(t, s, "queue", "--state", "unserved", "--json"), e.Get("id"), "bird@coop.example")
 	wantIn(t, zmctl(t, s, "why", e.Get("id")), "<bird@coop.example>")
 	stop(t, s)
@@ -180,17 +179,13 @@ func TestUnusableSpecificationIsLeftAlone(t *testing.T) {
 			write(t, path(s, "transport/"+name), bad)
 			s.Forget()
 			restart(t, s)
-			if e := event(t, s, "specification-refused", "name", name); e.Level != "ERROR" {
-				t.Errorf("got level %s, want ERROR", e.Level)
-			}
+			assert.Equal(t, event(t, s, "specification-refused", "name", name).Level, "ERROR")
 			submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "ok@sink.example")
-			must(t, sink.Wait(1, patience))
+			assert.Must(t, sink.Wait(1, patience))
 			wantIn(t, exits(t, s, 2, "zmctl", "check", "--problems"), "transport/"+name)
 			wantIn(t, zmctl(t, s, "queue"), id)
 			stop(t, s)
-			if got := read(t, path(s, "transport/"+name)); got != bad {
-				t.Errorf("the file was changed to %q", got)
-			}
+			assert.Equal(t, read(t, path(s, "transport/"+name)), bad)
 			write(t, path(s, "transport/"+name), good)
 			close(sink.open)
 			s.Forget()
@@ -219,12 +214,10 @@ func TestBrokenEnvelopeIsSetAside(t *testing.T) {
 		if e.Level != "ERROR" || e.Get("reason") == "" || e.Get("id") == "" {
 			t.Errorf("%q: got %+v", text, e)
 		}
-		if got := read(t, path(s, "postman/"+file)); got != text {
-			t.Errorf("postman/%s holds %q, want %q", file, got, text)
-		}
+		assert.Equal(t, read(t, path(s, "postman/"+file)), text, file)
 		wantIn(t, zmctl(t, s, "queue"), e.Get("id"))
 		submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "far@sink.example")
-		must(t, sink.Wait(n+1, patience))
+		assert.Must(t, sink.Wait(n+1, patience))
 	}
 }
 
@@ -244,10 +237,10 @@ func TestSecondSchedulerNamesTheFirst(t *testing.T) {
 func TestUnusablePostofficeIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, dir string){
-		"missing":             func(t *testing.T, dir string) { must(t, os.RemoveAll(dir)) },
-		"without directories": func(t *testing.T, dir string) { must(t, os.RemoveAll(filepath.Join(dir, "queue"))) },
+		"missing":             func(t *testing.T, dir string) { assert.Must(t, os.RemoveAll(dir)) },
+		"without directories": func(t *testing.T, dir string) { assert.Must(t, os.RemoveAll(filepath.Join(dir, "queue"))) },
 		"a file": func(t *testing.T, dir string) {
-			must(t, os.RemoveAll(dir))
+			assert.Must(t, os.RemoveAll(dir))
 			write(t, dir, "")
 		},
 		"two file systems": func(t *testing.T, dir string) {

@@ -5,15 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -68,8 +71,7 @@ func TestCheckIsSilentWhileMailFlows(t *testing.T) {
 		if text, code := call(t, x.s, "zmctl", "check", "--dry-run"); code != 0 {
 			t.Fatalf("run %d: a repair finds something to do: exit code %d\n%s", runs, code, text)
 		}
-		left, err := x.s.Left()
-		must(t, err)
+		left := assert.Get(x.s.Left())(t)
 		steps += len(left)
 	}
 	t.Logf("%d runs of check, with %d files in the postoffice on average", runs, steps/runs)
@@ -86,7 +88,7 @@ func restore(t *testing.T, s *suite.Suite) {
 	t.Helper()
 	need(t, "cp")
 	old := s.PostOffice() + ".old"
-	must(t, os.Rename(s.PostOffice(), old))
+	assert.Must(t, os.Rename(s.PostOffice(), old))
 	if out, err := exec.Command("cp", "-a", old, s.PostOffice()).CombinedOutput(); err != nil {
 		t.Fatalf("cp -a: %v\n%s", err, out)
 	}
@@ -129,7 +131,7 @@ func restored(t *testing.T, levels string) {
 		submit(t, s, "Subject: aside\n\n", "-f", "bob@mta.example", "list@mta.example")
 	}
 	awaitMail(t, s, "alice", count)
-	must(t, sink.Wait(count, patience))
+	assert.Must(t, sink.Wait(count, patience))
 	await(t, s, "deferred mail", func() (bool, error) {
 		return len(names(t, s, "deferred")) == 3 && s.Count("deferred", "program", "scheduler") == count, nil
 	})
@@ -165,7 +167,7 @@ func restored(t *testing.T, levels string) {
 	}
 	restart(t, s)
 	zmctl(t, s, "resubmit", "all")
-	must(t, sink.Wait(2*count, patience))
+	assert.Must(t, sink.Wait(2*count, patience))
 	awaitMail(t, s, "bob", 6)
 	awaitEmpty(t, s)
 	got := map[string]int{}
@@ -176,9 +178,7 @@ func restored(t *testing.T, levels string) {
 	}
 	for i := range count {
 		for _, who := range []string{"now", "later"} {
-			if r := fmt.Sprintf("%s%d@sink.example", who, i); got[r] != 1 {
-				t.Errorf("%s got it %d times", r, got[r])
-			}
+			assert.Equal(t, got[fmt.Sprintf("%s%d@sink.example", who, i)], 1)
 		}
 	}
 	for user, want := range map[string]int{"alice": count, "bob": 6} {
@@ -201,7 +201,7 @@ func transports(t *testing.T, s *suite.Suite) []string {
 		}
 		return err
 	})
-	must(t, err)
+	assert.Must(t, err)
 	return list
 }
 
@@ -213,12 +213,10 @@ func TestUnfinishedFilesAtTheStart(t *testing.T) {
 	const name = "public/smtp.77.dn0kpsb1upkv.1"
 	write(t, path(s, name), "comment octets 0000000000009999\nfrom <a@b>\n")
 	old := time.Now().Add(-time.Hour)
-	must(t, errors.Join(os.Chmod(path(s, name), 0o700), os.Chtimes(path(s, name), old, old)))
+	assert.Must(t, errors.Join(os.Chmod(path(s, name), 0o700), os.Chtimes(path(s, name), old, old)))
 	for _, c := range [][]string{{"router", "--strict"}, {"router", "--strict", "--once"}, {"scheduler", "--strict"}, {"zmctl", "run", "--strict"}} {
 		said, code := call(t, s, c[0], c[1:]...)
-		if code != config.ExitConfig {
-			t.Errorf("%q: exit code %d, want %d", c, code, config.ExitConfig)
-		}
+		assert.Equal(t, code, config.ExitConfig, c)
 		wantIn(t, said, "unfinished files are here", name)
 		if _, err := os.Stat(path(s, name)); err != nil {
 			t.Errorf("%q has changed something: %v", c, err)
@@ -233,4 +231,87 @@ func TestUnfinishedFilesAtTheStart(t *testing.T) {
 	}
 	stop(t, s)
 	exits(t, s, 0, "router", "--strict", "--once")
+}
+
+// K9, and the trap "listing that deletes a live writer's temporary file": drafts that smtpserver
+// and submit are writing survive every command that lists, checks or repairs, and the starts and
+// sweeps of the daemons, although their files look hours old. A dead writer's draft is swept
+// meanwhile.
+func TestDraftsOfLiveWritersSurvive(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil, func(s *suite.Suite) { s.Settings = map[string]string{"ROUTERPOLL": "1s"} })
+	part := strings.Repeat("0123456789abcde\n", 16<<10)
+	k := connect(t, s.SMTPAddr)
+	k.envelope("bob@mta.example", "alice@mta.example")
+	k.write("Subject: half\r\n\r\n" + wire(part))
+	cmd := s.Command("submit", "-i", "-f", "bob@mta.example", "alice@mta.example")
+	in, err := cmd.StdinPipe()
+	assert.Must(t, err)
+	assert.Must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, if all is well
+	_, err = io.WriteString(in, "Subject: half\n\n"+part)
+	assert.Must(t, err)
+	const drafts = 2
+	await(t, s, "two drafts", func() (bool, error) {
+		large := 0
+		for _, name := range names(t, s, "public") {
+			if info, err := os.Stat(path(s, "public/"+name)); err == nil && info.Size() > int64(len(part)/2) {
+				large++
+			}
+		}
+		return large == drafts, nil
+	})
+	age := func() {
+		t.Helper()
+		old := time.Now().Add(-3 * time.Hour)
+		for _, name := range names(t, s, "public") {
+			assert.Must(t, os.Chtimes(path(s, "public/"+name), old, old))
+		}
+	}
+	age()
+	dead := path(s, "public/smtp.77.dn0kpsb1upkv.1i")
+	there := func(after string) {
+		t.Helper()
+		got := 0
+		for _, name := range names(t, s, "public") {
+			if path(s, "public/"+name) != dead {
+				got++
+			}
+		}
+		if got != drafts {
+			t.Fatalf("after %s public/ holds %q, want the two that are being written", after, names(t, s, "public"))
+		}
+	}
+	for _, c := range [][]string{{"status"}, {"queue"}, {"removed"}, {"check"}, {"check", "--ledger"}, {"check", "--stuck", "1s", "--older", "1s"},
+		{"check", "--repair", "--dry-run"}, {"check", "--repair"}, {"resubmit", "all"}, {"init"}} {
+		if said, code := call(t, s, "zmctl", c...); code > 2 {
+			t.Errorf("zmctl %q: exit code %d, %s", c, code, said)
+		}
+		there("zmctl " + strings.Join(c, " "))
+	}
+	write(t, dead, "comment oct")
+	age()
+	for _, program := range []string{"router", "scheduler"} {
+		s.Forget()
+		assert.Must(t, syscall.Kill(oneOf(t, s, program).Pid, syscall.SIGTERM))
+		event(t, s, "started", "program", program)
+		there("the start of the " + program)
+	}
+	await(t, s, "sweep of the dead writer's draft", func() (bool, error) {
+		_, err := os.Stat(dead)
+		return os.IsNotExist(err), nil
+	})
+	there("the sweep")
+	left, err := s.Left()
+	assert.Must(t, err)
+	s.DropDrafts(left)
+	k.say(wire(part)+".", "250")
+	_, err = io.WriteString(in, part)
+	assert.Must(t, errors.Join(err, in.Close(), cmd.Wait()))
+	for _, m := range awaitMail(t, s, "alice", drafts) {
+		if !strings.HasSuffix(string(m), "\n\n"+part+part) {
+			t.Errorf("a message of %d bytes arrived, want both halves", len(m))
+		}
+	}
+	awaitEmpty(t, s)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -64,8 +65,7 @@ type secured struct {
 // startSecured runs such a system; alice's and bob's password is secret.
 func startSecured(t *testing.T) *secured {
 	t.Helper()
-	cert, err := peer.NewCertificate(openDir(t), "mta.example")
-	must(t, err)
+	cert := assert.Get(peer.NewCertificate(openDir(t), "mta.example"))(t)
 	s := &secured{Certificate: cert, submission: freeAddr(t), submissions: freeAddr(t), lmtp: filepath.Join(openDir(t), "lmtp")}
 	s.Suite = prepare(t, nil, func(x *suite.Suite) {
 		x.Settings = map[string]string{
@@ -191,10 +191,10 @@ func TestOpenSSLsClientIsServed(t *testing.T) {
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "openssl", append([]string{"s_client", "-quiet", "-verify_return_error", "-CAfile", s.CertFile}, flags...)...)
 			in, err := cmd.StdinPipe()
-			must(t, err)
+			assert.Must(t, err)
 			out, err := cmd.StdoutPipe()
-			must(t, err)
-			must(t, cmd.Start())
+			assert.Must(t, err)
+			assert.Must(t, cmd.Start())
 			k := &session{t, in, bufio.NewReader(out)}
 			if name != "STARTTLS" { // s_client reads what comes before it
 				k.expect("", "220")
@@ -203,10 +203,10 @@ func TestOpenSSLsClientIsServed(t *testing.T) {
 			k.say("AUTH PLAIN AGFsaWNlAGNvcnJlY3QgaG9yc2U=", "235")
 			k.send("alice@mta.example", string(stuffed(letter)), "250", "alice@mta.example")
 			k.say("QUIT", "221")
-			must(t, in.Close())
+			assert.Must(t, in.Close())
 			_, err = io.Copy(io.Discard, k.r)
-			must(t, err)
-			must(t, cmd.Wait())
+			assert.Must(t, err)
+			assert.Must(t, cmd.Wait())
 			n++
 			awaitLetters(t, s.Suite, n)
 		})
@@ -222,9 +222,7 @@ func TestSmtpSourceDeliversAll(t *testing.T) {
 	execute(t, "", "smtp-source", "-s", "10", "-m", strconv.Itoa(messages), "-l", "3000", "-f", "bob@mta.example", "-t", "alice@mta.example", s.SMTPAddr)
 	awaitMail(t, s, "alice", messages)
 	awaitEmpty(t, s)
-	if mail := awaitMail(t, s, "alice", messages); len(mail) != messages {
-		t.Errorf("alice has %d messages, want %d", len(mail), messages)
-	}
+	assert.Equal(t, len(awaitMail(t, s, "alice", messages)), messages)
 }
 
 // Postfix's client delivers by SMTP, by SMTP under TLS with our certificate verified, and by
@@ -244,11 +242,9 @@ func TestPostfixDeliversToUs(t *testing.T) {
 		{"with UTF8LMTP\n", "", []string{"default_transport = lmtp:unix:" + s.lmtp, "lmtp_destination_recipient_limit = 50"}},
 	} {
 		p := startPostfix(t, tt.relay, tt.settings...)
-		group, err := user.LookupGroup("postfix")
-		must(t, err)
-		gid, err := strconv.Atoi(group.Gid)
-		must(t, err)
-		must(t, os.Chown(s.lmtp, -1, gid))
+		group := assert.Get(user.LookupGroup("postfix"))(t)
+		gid := assert.Get(strconv.Atoi(group.Gid))(t)
+		assert.Must(t, os.Chown(s.lmtp, -1, gid))
 		const more = 20
 		execute(t, "", "smtp-source", "-s", "5", "-m", strconv.Itoa(more), "-f", "bob@mta.example", "-t", "bob@mta.example", p.Listen)
 		execute(t, letter, "/usr/sbin/sendmail", "-C", p.Config(), "-i", "-f", "bob@mta.example", "alice@mta.example")

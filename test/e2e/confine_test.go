@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -47,7 +48,7 @@ func confined(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite
 			"FORWARD": filepath.Join(s.Dir, "forward") + "/%u/forward",
 		}
 		s.Files["scheduler.conf"] = pipeConf
-		must(t, os.Mkdir(filepath.Join(s.Dir, "forward"), 0o755))
+		assert.Must(t, os.Mkdir(filepath.Join(s.Dir, "forward"), 0o755))
 		if change != nil {
 			change(s)
 		}
@@ -112,15 +113,15 @@ func TestMailFlowsThroughDaemonsThatAreNotRoot(t *testing.T) {
 			})
 			forward, out := filepath.Join(s.Dir, "forward", "news"), filepath.Join(s.Dir, "out")
 			for dir, mode := range map[string]os.FileMode{forward: 0o700, out: 0o777} {
-				must(t, os.MkdirAll(dir, 0o755))
-				must(t, os.Chmod(dir, mode))
+				assert.Must(t, os.MkdirAll(dir, 0o755))
+				assert.Must(t, os.Chmod(dir, mode))
 			}
 			file := filepath.Join(forward, "forward")
 			write(t, file, strings.ReplaceAll("games\n\"|cat > $OUT/message; id -u > $OUT/uid; "+listFDs+"\"\n", "$OUT", out))
 			for _, name := range []string{forward, file} {
-				must(t, os.Chown(name, news, newsGroup))
+				assert.Must(t, os.Chown(name, news, newsGroup))
 			}
-			must(t, os.Chmod(file, 0o600))
+			assert.Must(t, os.Chmod(file, 0o600))
 			begin(t, s)
 
 			submitUID(t, s, games, gamesGroup, "Subject: one\n\n", "news@mta.example")
@@ -128,15 +129,13 @@ func TestMailFlowsThroughDaemonsThatAreNotRoot(t *testing.T) {
 			event(t, s, "delivered", "channel", "local")
 			submitUID(t, s, nobody, nobody, "Subject: two\n\n", "games@mta.example", "far@sink.example")
 			submit(t, s, "Subject: three\n\n", "-f", "games@mta.example", "games@mta.example")
-			must(t, smtp.SendMail(s.SMTPAddr, nil, "out@far.example", []string{"games@mta.example"}, []byte("Subject: four\r\n\r\n")))
+			assert.Must(t, smtp.SendMail(s.SMTPAddr, nil, "out@far.example", []string{"games@mta.example"}, []byte("Subject: four\r\n\r\n")))
 			submitUID(t, s, games, gamesGroup, "Subject: five\n\n", "no@sink.example")
 			event(t, s, "report", "rcpt", "games@mta.example")
 			awaitEmpty(t, s)
 
 			wantNothingInherited(t, s, out)
-			if got := strings.TrimSpace(read(t, out+"/uid")); got != strconv.Itoa(news) {
-				t.Errorf("the program ran as %s, want %d", got, news)
-			}
+			assert.Equal(t, strings.TrimSpace(read(t, out+"/uid")), strconv.Itoa(news), news)
 			mailbox := filepath.Join(s.Dir, "mail", "games")
 			if got := allIn(t, mailbox); strings.Count(got, "Subject: ") < 5 {
 				t.Errorf("got %q, want one, two, three, four and a report", got)
@@ -144,17 +143,15 @@ func TestMailFlowsThroughDaemonsThatAreNotRoot(t *testing.T) {
 				wantIn(t, got, "Subject: one", "Subject: two", "Subject: three", "Subject: four", "no such user")
 			}
 			info, err := os.Stat(mailbox)
-			must(t, err)
-			if st := info.Sys().(*syscall.Stat_t); int(st.Uid) != games {
-				t.Errorf("the mailbox is uid %d's, want %d's", st.Uid, games)
-			}
+			assert.Must(t, err)
+			assert.Equal(t, int(info.Sys().(*syscall.Stat_t).Uid), games)
 			wantEach(t, sink, 1, "far@sink.example")
 			checkStandings(t, s, daemon)
 			if name == "mbox" {
 				// While the helper that opens closed files restarts, none is taken for unreadable.
 				for _, p := range processes(t, s) {
 					if roleOf(t, p) == "opener" {
-						must(t, p.Kill())
+						assert.Must(t, p.Kill())
 					}
 				}
 				submitUID(t, s, games, gamesGroup, "Subject: six\n\n", "news@mta.example")
@@ -182,8 +179,7 @@ func TestMailFlowsThroughDaemonsThatAreNotRoot(t *testing.T) {
 // allIn is all that is in a mailbox, a file or a directory.
 func allIn(t *testing.T, path string) string {
 	t.Helper()
-	mail, err := suite.Mail(path)
-	must(t, err)
+	mail := assert.Get(suite.Mail(path))(t)
 	if len(mail) == 0 {
 		return read(t, path)
 	}
@@ -250,7 +246,7 @@ func TestEachProgramIsHeldByItsSandbox(t *testing.T) {
 		Program, Try string
 		Refused      bool
 	}
-	must(t, json.Unmarshal([]byte(zmctl(t, s, "check", "--confinement", "--json")), &list))
+	assert.Must(t, json.Unmarshal([]byte(zmctl(t, s, "check", "--confinement", "--json")), &list))
 	tries := map[string]int{}
 	for _, l := range list {
 		tries[l.Program]++
@@ -271,7 +267,7 @@ func TestConfinementNeedsNoRoot(t *testing.T) {
 	event(t, s, "confined", "program", "router")
 	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "alice@mta.example", "far@sink.example")
 	awaitMail(t, s, "alice", 1)
-	must(t, sink.Wait(1, patience))
+	assert.Must(t, sink.Wait(1, patience))
 	event(t, s, "confined", "program", "ta-smtp")
 	awaitEmpty(t, s)
 }
@@ -325,10 +321,10 @@ func TestLauncherFollowsSchedulerConf(t *testing.T) {
 	submit(t, s, "Subject: x\n\n", "one@sink.example")
 	event(t, s, "delivered", "rcpt", "one@sink.example")
 	out := openDir(t)
-	must(t, os.Chmod(out, 0o777))
+	assert.Must(t, os.Chmod(out, 0o777))
 	agent := filepath.Join(s.Dir, "agent")
 	write(t, agent, "#!/bin/sh\nid -u > "+out+"/new && mv "+out+"/new "+out+"/uid\nexec cat > /dev/null\n")
-	must(t, os.Chmod(agent, 0o755))
+	assert.Must(t, os.Chmod(agent, 0o755))
 	configure(t, s, "scheduler.conf", strings.Replace(pipeConf, "smtp/*\n", "smtp/*\n\tuser=games command=\""+agent+"\"\n", 1))
 	zmctl(t, s, "reload")
 	submit(t, s, "Subject: y\n\n", "two@sink.example")
@@ -336,11 +332,9 @@ func TestLauncherFollowsSchedulerConf(t *testing.T) {
 		_, err := os.Stat(out + "/uid")
 		return err == nil, nil
 	})
-	if got := strings.TrimSpace(read(t, out+"/uid")); got != strconv.Itoa(games) {
-		t.Errorf("the agent ran as %s, want %d", got, games)
-	}
+	assert.Equal(t, strings.TrimSpace(read(t, out+"/uid")), strconv.Itoa(games), games)
 	file := filepath.Join(filepath.Dir(s.Config()), "scheduler.conf")
 	stop(t, s)
-	must(t, os.Chmod(file, 0o666))
+	assert.Must(t, os.Chmod(file, 0o666))
 	wantIn(t, exits(t, s, 78, "scheduler"), file)
 }

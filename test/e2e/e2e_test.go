@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -53,7 +54,7 @@ func prepare(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.
 	if change != nil {
 		change(s)
 	}
-	must(t, s.Init())
+	assert.Must(t, s.Init())
 	return s
 }
 
@@ -62,7 +63,7 @@ func prepare(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)))
+	assert.Must(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)))
 	return dir
 }
 
@@ -82,7 +83,7 @@ func begin(t *testing.T, s *suite.Suite) {
 // restart starts a system that was stopped or killed.
 func restart(t *testing.T, s *suite.Suite) {
 	t.Helper()
-	must(t, s.Start())
+	assert.Must(t, s.Start())
 	s.AwaitDaemons(patience)
 }
 
@@ -149,8 +150,7 @@ func await(t *testing.T, s *suite.Suite, what string, ok func() (bool, error)) {
 func awaitFor(t *testing.T, s *suite.Suite, limit time.Duration, what string, ok func() (bool, error)) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-		good, err := ok()
-		must(t, err)
+		good := assert.Get(ok())(t)
 		if good {
 			return
 		}
@@ -164,8 +164,7 @@ func awaitFor(t *testing.T, s *suite.Suite, limit time.Duration, what string, ok
 // processes lists the system's programs that run.
 func processes(t *testing.T, s *suite.Suite) []suite.Process {
 	t.Helper()
-	list, err := s.Processes()
-	must(t, err)
+	list := assert.Get(s.Processes())(t)
 	return list
 }
 
@@ -187,13 +186,5 @@ func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can do this")
-	}
-}
-
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -32,13 +33,13 @@ func (e *edited) path(dir string) string { return path(e.s, dir+"/"+e.name) }
 
 func (e *edited) move(from, to string) {
 	e.t.Helper()
-	must(e.t, os.MkdirAll(filepath.Dir(to), 0o755))
-	must(e.t, os.Rename(from, to))
+	assert.Must(e.t, os.MkdirAll(filepath.Dir(to), 0o755))
+	assert.Must(e.t, os.Rename(from, to))
 }
 
 func (e *edited) copy(from, to string) {
 	e.t.Helper()
-	must(e.t, os.MkdirAll(filepath.Dir(to), 0o755))
+	assert.Must(e.t, os.MkdirAll(filepath.Dir(to), 0o755))
 	write(e.t, to, read(e.t, from))
 }
 
@@ -56,9 +57,9 @@ var handEdits = map[string]struct {
 		e.move(aside, e.path("queue"))
 	}},
 	"specification removed": {done: true, do: func(e *edited) {
-		must(e.t, os.Remove(e.path("transport")))
+		assert.Must(e.t, os.Remove(e.path("transport")))
 		event(e.t, e.s, "vanished", "name", e.name, "advice", "routed again")
-		must(e.t, os.Remove(e.path("queue")))
+		assert.Must(e.t, os.Remove(e.path("queue")))
 	}},
 	"both moved away, and in again": {do: func(e *edited) {
 		// As from another postoffice on the same file system.
@@ -80,7 +81,7 @@ var handEdits = map[string]struct {
 	}},
 	"message touched": {do: func(e *edited) {
 		now := time.Now()
-		must(e.t, os.Chtimes(e.path("queue"), now, now))
+		assert.Must(e.t, os.Chtimes(e.path("queue"), now, now))
 		event(e.t, e.s, "touched", "was", e.id, "name", e.name)
 	}},
 	"specification replaced by a copy": {do: func(e *edited) {
@@ -98,61 +99,69 @@ var handEdits = map[string]struct {
 	}},
 	"specification cut": {done: true, do: func(e *edited) {
 		headers := strings.Index(read(e.t, e.path("transport")), "\nm\n")
-		must(e.t, os.Truncate(e.path("transport"), int64(headers+20)))
+		assert.Must(e.t, os.Truncate(e.path("transport"), int64(headers+20)))
 		event(e.t, e.s, "specification-refused", "name", e.name)
-		must(e.t, os.Remove(e.path("queue")))
-		must(e.t, os.Remove(e.path("transport")))
+		assert.Must(e.t, os.Remove(e.path("queue")))
+		assert.Must(e.t, os.Remove(e.path("transport")))
 	}},
 	"specification cut, and put back": {do: func(e *edited) {
 		copied := filepath.Join(e.s.Dir, "copy."+e.name)
 		e.copy(e.path("transport"), copied)
-		must(e.t, os.Truncate(e.path("transport"), 100))
+		assert.Must(e.t, os.Truncate(e.path("transport"), 100))
 		event(e.t, e.s, "specification-refused", "name", e.name)
 		e.copy(copied, e.path("transport")) // in place, not by a rename
 	}},
 	"specification written anew in place": {do: func(e *edited) {
 		text := read(e.t, e.path("transport"))
-		must(e.t, os.Remove(e.path("transport")))
+		assert.Must(e.t, os.Remove(e.path("transport")))
 		event(e.t, e.s, "vanished", "name", e.name)
 		f, err := os.Create(e.path("transport"))
-		must(e.t, err)
+		assert.Must(e.t, err)
 		for len(text) > 0 { // slower than cp
 			n := min(len(text), 100)
 			_, err := f.WriteString(text[:n])
-			must(e.t, err)
+			assert.Must(e.t, err)
 			text = text[n:]
 			time.Sleep(20 * time.Millisecond) // a slow writer is what is tested
 		}
-		must(e.t, f.Close())
+		assert.Must(e.t, f.Close())
 	}},
 	"message cut": {done: true, do: func(e *edited) {
 		info, err := os.Stat(e.path("queue"))
-		must(e.t, err)
-		must(e.t, os.Truncate(e.path("queue"), info.Size()-2))
+		assert.Must(e.t, err)
+		assert.Must(e.t, os.Truncate(e.path("queue"), info.Size()-2))
 		event(e.t, e.s, "deferred", "name", e.name, "rcpt", e.wait, "reply", "bytes, and had")
-		must(e.t, os.Remove(e.path("queue")))
-		must(e.t, os.Remove(e.path("transport")))
+		assert.Must(e.t, os.Remove(e.path("queue")))
+		assert.Must(e.t, os.Remove(e.path("transport")))
+	}},
+	"specification replaced by a directory": {do: func(e *edited) {
+		aside := filepath.Join(e.s.Dir, "spec."+e.name)
+		e.move(e.path("transport"), aside)
+		assert.Must(e.t, os.Mkdir(e.path("transport"), 0o755))
+		event(e.t, e.s, "vanished", "name", e.name)
+		assert.Must(e.t, os.Remove(e.path("transport")))
+		e.move(aside, e.path("transport"))
 	}},
 	"rights taken": {do: func(e *edited) {
-		must(e.t, os.Chmod(e.path("queue"), 0))
-		must(e.t, os.Chmod(e.path("transport"), 0))
+		assert.Must(e.t, os.Chmod(e.path("queue"), 0))
+		assert.Must(e.t, os.Chmod(e.path("transport"), 0))
 		if os.Geteuid() == 0 {
 			return // root reads it anyway
 		}
 		event(e.t, e.s, "resync", "name", e.name, "reason", "permission denied")
-		must(e.t, os.Chmod(e.path("queue"), 0o700))
-		must(e.t, os.Chmod(e.path("transport"), 0o600))
+		assert.Must(e.t, os.Chmod(e.path("queue"), 0o700))
+		assert.Must(e.t, os.Chmod(e.path("transport"), 0o600))
 	}},
 	"junk beside it": {do: func(e *edited) {
-		must(e.t, os.Mkdir(path(e.s, "transport/777"), 0o755))
-		must(e.t, unix.Mkfifo(path(e.s, "transport/778"), 0o600))
-		must(e.t, os.Symlink("/dev/zero", path(e.s, "transport/779")))
-		must(e.t, os.Symlink("/nowhere", path(e.s, "transport/E")))
-		must(e.t, os.WriteFile(path(e.s, "transport/780"), []byte("nonsense\n"), 0o600))
-		must(e.t, os.WriteFile(path(e.s, "transport/781"), []byte("just junk\n"), 0o600))
+		assert.Must(e.t, os.Mkdir(path(e.s, "transport/777"), 0o755))
+		assert.Must(e.t, unix.Mkfifo(path(e.s, "transport/778"), 0o600))
+		assert.Must(e.t, os.Symlink("/dev/zero", path(e.s, "transport/779")))
+		assert.Must(e.t, os.Symlink("/nowhere", path(e.s, "transport/E")))
+		assert.Must(e.t, os.WriteFile(path(e.s, "transport/780"), []byte("nonsense\n"), 0o600))
+		assert.Must(e.t, os.WriteFile(path(e.s, "transport/781"), []byte("just junk\n"), 0o600))
 		event(e.t, e.s, "specification-refused", "name", "780")
 		event(e.t, e.s, "recovered", "name", "781", "action", "quarantined")
-		must(e.t, errors.Join(os.Remove(path(e.s, "quarantine/transport.781.no-message")), os.Remove(path(e.s, "transport/780")), os.Remove(path(e.s, "transport/777")),
+		assert.Must(e.t, errors.Join(os.Remove(path(e.s, "quarantine/transport.781.no-message")), os.Remove(path(e.s, "transport/780")), os.Remove(path(e.s, "transport/777")),
 			os.Remove(path(e.s, "transport/778")), os.Remove(path(e.s, "transport/779")), os.Remove(path(e.s, "transport/E"))))
 	}},
 }
@@ -192,6 +201,12 @@ func TestHandEditsWhileDaemonsRun(t *testing.T) {
 			})
 		}
 	})
+	// Commands that check and repair do not harm the daemons, whatever was edited.
+	for _, c := range []string{"check --json", "check --repair", "resubmit all", "check --problems"} {
+		if said, code := call(t, s, "zmctl", strings.Fields(c)...); code > 2 {
+			t.Errorf("zmctl %s: exit code %d\n%s", c, code, said)
+		}
+	}
 	// Mail goes on meanwhile.
 	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "ok.last@sink.example")
 	event(t, s, "delivered", "rcpt", "ok.last@sink.example")
@@ -203,9 +218,7 @@ func TestHandEditsWhileDaemonsRun(t *testing.T) {
 		}
 		wantEach(t, sink.Sink, 1, e.ok)
 	}
-	if after := daemons(t, s, "scheduler", "router"); after != before {
-		t.Errorf("daemons were %s, are %s", before, after)
-	}
+	assert.Equal(t, daemons(t, s, "scheduler", "router"), before)
 	wantNone(t, s, "daemon-ended")
 	idle(t, s)
 }
@@ -271,7 +284,7 @@ func TestSpecificationReplacedUnderADelivery(t *testing.T) {
 			e.move(e.path("queue"), path(e.s, "queue/A/"+e.name))
 			e.move(e.path("transport"), path(e.s, "transport/A/"+e.name))
 		},
-		"message removed": func(e *edited) { must(e.t, os.Remove(e.path("queue"))) },
+		"message removed": func(e *edited) { assert.Must(e.t, os.Remove(e.path("queue"))) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -308,7 +321,7 @@ func TestHashLevelsChangeOneDaemonAtATime(t *testing.T) {
 		write(t, s.Config(), text+"HASHLEVELS="+levels+"\n")
 		for _, name := range []string{"router", "scheduler"} {
 			s.Forget()
-			must(t, syscall.Kill(oneOf(t, s, name).Pid, syscall.SIGTERM))
+			assert.Must(t, syscall.Kill(oneOf(t, s, name).Pid, syscall.SIGTERM))
 			event(t, s, "started", "program", name)
 			send()
 		}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -83,7 +84,7 @@ func under(t *testing.T, queue string, dirs ...string) []string {
 			}
 			return err
 		})
-		must(t, err)
+		assert.Must(t, err)
 	}
 	return list
 }
@@ -165,22 +166,22 @@ func TestQueueOfAnotherSystemGoesOutFromHere(t *testing.T) {
 // fillOld runs the other system until its mail waits, and stops it.
 func fillOld(t *testing.T, o old) (queue string) {
 	dir, err := os.MkdirTemp("", "old-") // which other users may enter
-	must(t, err)
+	assert.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	// An address of its own: OpenSMTPD puts a host aside whose other port refuses.
 	special := newSink(t, &peer.Sink{Listen: "127.0.0.2:0"})
 	listen, err := peer.FreeAddr()
-	must(t, err)
+	assert.Must(t, err)
 	dead, err := peer.FreeAddr()
-	must(t, err)
+	assert.Must(t, err)
 	host, port := split(t, dead)
 	make, queue, hold := o.make(dir, listen, "["+host+"]:"+port, map[string]string{"special.example": special.RouteHost()})
 	cmd, err := make()
-	must(t, err)
+	assert.Must(t, err)
 	log, err := os.Create(filepath.Join(dir, "said"))
-	must(t, err)
+	assert.Must(t, err)
 	cmd.Stdout, cmd.Stderr = log, log
-	must(t, cmd.Start())
+	assert.Must(t, cmd.Start())
 	log.Close()
 	stopped := false
 	end := func() {
@@ -202,7 +203,7 @@ func fillOld(t *testing.T, o old) (queue string) {
 			t.Logf("%s said:\n%s", o.name, said[max(0, len(said)-3000):])
 		}
 	})
-	must(t, peer.AwaitListener(listen, time.Minute))
+	assert.Must(t, peer.AwaitListener(listen, time.Minute))
 	never := " NOTIFY=NEVER"
 	if o.name == "opensmtpd" {
 		never = "" // it refuses that behind another recipient's wish
@@ -214,7 +215,7 @@ func fillOld(t *testing.T, o old) (queue string) {
 		"MAIL FROM:<>", "RCPT TO:<null@far.example>", "DATA",
 		"MAIL FROM:<bob@old.example>", "RCPT TO:<held@far.example>", "DATA",
 		`MAIL FROM:<bob@old.example>`, quotedRcpt(o), "DATA", "QUIT")
-	must(t, special.Wait(1, patience))
+	assert.Must(t, special.Wait(1, patience))
 	awaitState(t, "mail that waits in "+o.name, func() bool { return o.calm(t, queue) })
 	refuseRunning(t, o, queue)
 	if hold != nil {
@@ -304,15 +305,13 @@ func takeOld(t *testing.T, o old, queue string) {
 	if o.name != "opensmtpd" {
 		want = 3
 	}
-	must(t, sink.Wait(want, patience))
-	if got := did(importJSON(t, s, o.name, "--json", queue)); got != "before 4" {
-		t.Errorf("a second import: %s", got)
-	}
+	assert.Must(t, sink.Wait(want, patience))
+	assert.Equal(t, did(importJSON(t, s, o.name, "--json", queue)), "before 4")
 	if o.name != "opensmtpd" {
 		if out, err := s.Command("zmctl", "freezer", "thaw", "--yes", "import").CombinedOutput(); err != nil {
 			t.Fatalf("thaw: %v\n%s", err, out)
 		}
-		must(t, sink.Wait(4, patience))
+		assert.Must(t, sink.Wait(4, patience))
 	}
 	compareOld(t, o, sink.Messages())
 	awaitEmpty(t, s)
@@ -325,9 +324,7 @@ func takeOld(t *testing.T, o old, queue string) {
 	if len(left) > 0 {
 		t.Errorf("after --move the old queue has %q", left)
 	}
-	if got := importJSON(t, s, o.name, "--json", queue); len(got) != 0 {
-		t.Errorf("of an empty queue: %+v", got)
-	}
+	assert.Equal(t, len(importJSON(t, s, o.name, "--json", queue)), 0)
 }
 
 // compareOld wants what was accepted there, and nothing else.
@@ -343,21 +340,16 @@ func compareOld(t *testing.T, o old, got []*peer.Message) {
 		if !bytes.HasSuffix(m.Data, []byte("\r\n\r\n"+body)) {
 			t.Errorf("%s: got %q", m.Commands[1], abbreviate(string(m.Data)))
 		}
-		if n := bytes.Count(m.Data, []byte("Received:")); n != 2 {
-			t.Errorf("%s: %d Received fields, want one of theirs and one of ours", m.Commands[1], n)
-		}
+		assert.Equal(t, bytes.Count(m.Data, []byte("Received:")), 2, m.Commands[1])
 	}
 	slices.SortFunc(lines, cmp.Compare)
 	golden := filepath.Join("testdata", "import-"+o.name+".golden")
 	text := regexpSize.ReplaceAllString(strings.Join(lines, "\n")+"\n", "")
 	if os.Getenv("UPDATE_QUEUES") != "" {
-		must(t, os.WriteFile(golden, []byte(text), 0o644))
+		assert.Must(t, os.WriteFile(golden, []byte(text), 0o644))
 	}
-	want, err := os.ReadFile(golden)
-	must(t, err)
-	if text != string(want) {
-		t.Errorf("got\n%s\nwant\n%s", text, want)
-	}
+	want := assert.Get(os.ReadFile(golden))(t)
+	assert.Equal(t, text, string(want))
 }
 
 // regexpSize is what depends on lengths of names and dates.
@@ -366,58 +358,16 @@ var regexpSize = regexp.MustCompile(` SIZE=\d+`)
 // keepQueue keeps a copy of the messages of a queue for tests without its system.
 func keepQueue(t *testing.T, queue, to string) {
 	t.Helper()
-	must(t, os.RemoveAll(to))
+	assert.Must(t, os.RemoveAll(to))
 	for _, name := range under(t, queue, "active", "deferred", "hold", "defer", "input", "queue") {
-		rel, err := filepath.Rel(queue, name)
-		must(t, err)
-		b, err := os.ReadFile(name)
-		must(t, err)
-		info, err := os.Stat(name)
-		must(t, err)
+		rel := assert.Get(filepath.Rel(queue, name))(t)
+		b := assert.Get(os.ReadFile(name))(t)
+		info := assert.Get(os.Stat(name))(t)
 		mode := os.FileMode(0o644)
 		if info.Mode()&0o100 != 0 {
 			mode = 0o755
 		}
 		file := filepath.Join(to, rel)
-		must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, b, mode)))
-	}
-}
-
-// What Postfix's sendmail took while Postfix did not run lies in maildrop/, without the
-// fields that Postfix would have added: we add them, and Bcc is not sent.
-func TestMailInPostfixsMaildropIsTaken(t *testing.T) {
-	if _, err := exec.LookPath(peer.PostfixMaster); err != nil || os.Geteuid() != 0 {
-		t.Skip("Postfix is not here, or we are not root")
-	}
-	dir, err := os.MkdirTemp("", "old-") // which other users may enter
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p := &peer.Postfix{Dir: dir, Listen: "127.0.0.1:1", RelayHost: "[127.0.0.1]:1"}
-	if _, err := p.Command(); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("/usr/sbin/sendmail", "-C", p.Config(), "-f", "bob@old.example", "-F", "Bob \"B.\" Old", "-N", "failure", "-t")
-	cmd.Stdin = strings.NewReader("To: one@far.example\nBcc: two@far.example\nSubject: x\n\nbody\n")
-	if out, err := cmd.CombinedOutput(); err != nil || len(under(t, p.Queue(), "maildrop")) != 1 {
-		t.Fatalf("sendmail: %v\n%s", err, out)
-	}
-	sink := newSink(t, &peer.Sink{})
-	s := start(t, sink, nil)
-	list := importJSON(t, s, "postfix", "--move", "--json", p.Queue())
-	if did(list) != "taken 1" || !slices.Equal(list[0].Recipients, []string{"one@far.example", "two@far.example"}) || !list[0].Moved {
-		t.Fatalf("got %+v", list)
-	}
-	must(t, sink.Wait(1, patience))
-	m := sink.Messages()[0]
-	if len(m.Recipients) != 2 || m.From != "bob@old.example" || !strings.Contains(m.Commands[1], "NOTIFY=FAILURE") {
-		t.Errorf("got %q", m.Commands)
-	}
-	for _, want := range []string{"\r\nFrom: ", "\r\nDate: ", "\r\nMessage-ID: ", "\r\nSubject: x\r\n\r\nbody\r\n"} {
-		if !bytes.Contains(m.Data, []byte(want)) {
-			t.Errorf("%q is not in %q", want, m.Data)
-		}
-	}
-	if bytes.Contains(m.Data, []byte("Bcc")) {
-		t.Errorf("Bcc was sent: %q", m.Data)
+		assert.Must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, b, mode)))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 	"zmailer/test/suite"
 )
@@ -27,10 +28,10 @@ func many(t *testing.T, s *suite.Suite, name string, n int) {
 	for range n {
 		tmp := path(s, "queue/new")
 		var st syscall.Stat_t
-		must(t, errors.Join(os.WriteFile(tmp, message, 0o600), syscall.Stat(tmp, &st)))
+		assert.Must(t, errors.Join(os.WriteFile(tmp, message, 0o600), syscall.Stat(tmp, &st)))
 		next := postoffice.Name{Ino: st.Ino, Owner: first.Owner}.String()
 		b, err := workspec.Renumber(spec, next)
-		must(t, errors.Join(err, os.Rename(tmp, path(s, "queue/"+next)), os.WriteFile(path(s, "transport/"+next), b, 0o600)))
+		assert.Must(t, errors.Join(err, os.Rename(tmp, path(s, "queue/"+next)), os.WriteFile(path(s, "transport/"+next), b, 0o600)))
 	}
 }
 
@@ -39,8 +40,7 @@ func many(t *testing.T, s *suite.Suite, name string, n int) {
 func moved(t *testing.T, s *suite.Suite, levels int) bool {
 	t.Helper()
 	for depth, pattern := range []string{"transport", "transport/[A-Z]", "transport/[A-Z]/[A-Z]"} {
-		dirs, err := filepath.Glob(path(s, pattern))
-		must(t, err)
+		dirs := assert.Get(filepath.Glob(path(s, pattern)))(t)
 		for _, dir := range dirs {
 			if depth != levels && hasFile(t, dir) {
 				return false
@@ -54,7 +54,7 @@ func moved(t *testing.T, s *suite.Suite, levels int) bool {
 func hasFile(t *testing.T, dir string) bool {
 	t.Helper()
 	d, err := os.Open(dir)
-	must(t, err)
+	assert.Must(t, err)
 	defer d.Close()
 	for {
 		list, err := d.ReadDir(100)
@@ -64,7 +64,7 @@ func hasFile(t *testing.T, dir string) bool {
 		if err == io.EOF {
 			return false
 		}
-		must(t, err)
+		assert.Must(t, err)
 	}
 }
 
@@ -96,11 +96,8 @@ func TestLargeSpoolIsRehashed(t *testing.T) {
 		scheduler := oneOf(t, s, "scheduler")
 		t.Logf("%d messages, %d levels: the scheduler has had %d MB", count, levels, scheduler.Peak()>>20)
 		stop(t, s)
-		left, err := s.Left()
-		must(t, err)
-		if got := inPlace(left, levels); got != 2*count {
-			t.Errorf("%d levels: %d files in their place, want %d", levels, got, 2*count)
-		}
+		left := assert.Get(s.Left())(t)
+		assert.Equal(t, inPlace(left, levels), 2*count, levels)
 	}
 	wantNone(t, s, "specification-refused", "vanished", "recovered", "message-lost")
 }

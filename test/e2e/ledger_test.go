@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -72,7 +73,7 @@ func TestKilledSystemLosesNothing(t *testing.T) {
 	defer cancel()
 	sent := x.send(ctx, count)
 	for round := range 4 {
-		must(t, x.sink.Wait((round+1)*count/6, patience))
+		assert.Must(t, x.sink.Wait((round+1)*count/6, patience))
 		for _, to := range []string{"all@mta.example", "nobody@mta.example"} {
 			sendSMTP(t, x.s, "bob@mta.example", to, "Subject: x\n\n")
 		}
@@ -83,7 +84,7 @@ func TestKilledSystemLosesNothing(t *testing.T) {
 		restart(t, x.s)
 	}
 	<-sent
-	must(t, ctx.Err())
+	assert.Must(t, ctx.Err())
 	x.drained(t)
 	x.check(t, count, refused)
 	b := balanced(t, x.s, "at the end")
@@ -122,7 +123,7 @@ func fileCounts(t *testing.T, s *suite.Suite) map[string]int {
 			}
 			return err
 		})
-		must(t, err)
+		assert.Must(t, err)
 	}
 	return counts
 }
@@ -145,7 +146,7 @@ func overview(t *testing.T, s *suite.Suite) (files map[string]int, ids map[strin
 	}
 	for line := range strings.Lines(zmctl(t, s, "queue", "--json")) {
 		var m struct{ ID string }
-		must(t, json.Unmarshal([]byte(line), &m))
+		assert.Must(t, json.Unmarshal([]byte(line), &m))
 		ids[m.ID]++
 	}
 	return files, ids
@@ -190,15 +191,13 @@ func TestCountsComeFromTheDisk(t *testing.T) {
 			t.Errorf("queue lists %d messages, there were %d and are %d", n, before["queue"], after["queue"]+after["router"])
 		}
 	}
-	must(t, ctx.Err())
+	assert.Must(t, ctx.Err())
 	await(t, x.s, "all messages in queue/", func() (bool, error) { return fileCounts(t, x.s)["transport"] == count, nil })
 	stop(t, x.s)
 	files, ids := overview(t, x.s)
 	want := fileCounts(t, x.s)
 	for dir, n := range want {
-		if files[dir] != n {
-			t.Errorf("status counts %d in %s/, there are %d", files[dir], dir, n)
-		}
+		assert.Equal(t, files[dir], n, dir)
 	}
 	if len(files) != len(want) || len(ids) != count {
 		t.Errorf("got %v and %d messages, want %v and %d", files, len(ids), want, count)

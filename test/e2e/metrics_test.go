@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -95,9 +96,7 @@ func TestMetricsCountMail(t *testing.T) {
 	} {
 		program, _, _ := strings.Cut(tt.name, "_")
 		m, _ := readMetrics(t, s, program)
-		if got := m.Sum("zmailer_"+tt.name, strings.Fields(tt.labels)...); got != tt.want {
-			t.Errorf("%s %s: got %v, want %v", tt.name, tt.labels, got, tt.want)
-		}
+		assert.Equal(t, m.Sum("zmailer_"+tt.name, strings.Fields(tt.labels)...), tt.want, tt.name)
 	}
 	for _, program := range measured {
 		m, text := readMetrics(t, s, program)
@@ -135,7 +134,7 @@ func TestMetricsCountTheFiles(t *testing.T) {
 	}
 	// By hand, as a postmaster may.
 	for dir, n := range map[string]int{"deferred": 3, "freezer": 2, "postman": 4, "quarantine": 1} {
-		must(t, os.MkdirAll(path(s, dir), 0o755))
+		assert.Must(t, os.MkdirAll(path(s, dir), 0o755))
 		for i := range n {
 			write(t, path(s, fmt.Sprintf("%s/%d", dir, 900000+i)), "x\n")
 		}
@@ -152,9 +151,7 @@ func TestMetricsCountTheFiles(t *testing.T) {
 		return same && m.Sum("zmailer_scheduler_recipients", "channel", "smtp") == 14, nil
 	})
 	m, _ := readMetrics(t, s, "scheduler")
-	if n := m.Sum("zmailer_scheduler_threads"); n != 1 {
-		t.Errorf("%v threads, want that of far.example", n)
-	}
+	assert.Equal(t, m.Sum("zmailer_scheduler_threads"), 1)
 }
 
 // An address of another machine is refused; a port that is taken costs the metrics, not the mail.
@@ -167,7 +164,7 @@ func TestMetricsAreServedWhereTheSettingSays(t *testing.T) {
 		wantIn(t, exits(t, s, 78, program, "--config", bad), "METRICS")
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	assert.Must(t, err)
 	defer taken.Close()
 	free := freeAddr(t)
 	s = start(t, nil, func(s *suite.Suite) {
@@ -193,7 +190,7 @@ func families(t *testing.T) map[string]string {
 			return err == nil, nil
 		})
 		text, err := s.ReadMetrics(program)
-		must(t, err)
+		assert.Must(t, err)
 		for line := range strings.Lines(string(text)) {
 			if f := strings.Fields(line); len(f) == 4 && f[1] == "TYPE" {
 				all[f[2]] = f[3]
@@ -220,9 +217,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 	}
 	for name, kind := range have {
-		if documented[name] != kind {
-			t.Errorf("docs/metrics.md calls %s %q, want %s", name, documented[name], kind)
-		}
+		assert.Equal(t, documented[name], kind, name)
 	}
 	for name := range documented {
 		if have[name] == "" {
@@ -283,7 +278,7 @@ func TestPromtoolAcceptsRulesDashboardAndMetrics(t *testing.T) {
 			Targets []struct{ Expr string }
 		}
 	}
-	must(t, json.Unmarshal([]byte(read(t, "../../packaging/grafana/zmailer.json")), &board))
+	assert.Must(t, json.Unmarshal([]byte(read(t, "../../packaging/grafana/zmailer.json")), &board))
 	rules := "groups:\n- name: board\n  rules:\n"
 	n := 0
 	for _, p := range board.Panels {
@@ -297,7 +292,7 @@ func TestPromtoolAcceptsRulesDashboardAndMetrics(t *testing.T) {
 		t.Errorf("%d questions", n)
 	}
 	file := filepath.Join(t.TempDir(), "board.yml")
-	must(t, os.WriteFile(file, []byte(rules), 0o644))
+	assert.Must(t, os.WriteFile(file, []byte(rules), 0o644))
 	promtool(nil, "check", "rules", file)
 
 	s := start(t, nil, func(s *suite.Suite) { s.Settings = map[string]string{"METRICS": "unix"} })

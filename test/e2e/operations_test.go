@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -14,7 +15,7 @@ import (
 func shelved(t *testing.T, s *suite.Suite, id string) {
 	t.Helper()
 	_, err := s.Wait(patience, "removed "+id, func(e suite.Event) bool { return e.Is("removed", "id", id) && e.Get("rcpts") != "" })
-	must(t, err)
+	assert.Must(t, err)
 }
 
 // M41, A13: held mail is not tried, however often an operator asks for it; released it goes
@@ -89,13 +90,9 @@ func TestRemovedMessageComesBackWithItsOpenRecipients(t *testing.T) {
 	first, _ := waits(t, s)
 	zmctl(t, s, "remove", first)
 	event(t, s, "removed", "id", first, "rcpts", "2")
-	if got := names(t, s, "removed"); strings.Join(got, " ") != first+".queue "+first+".spec" {
-		t.Errorf("removed/ holds %q", got)
-	}
+	assert.Equal(t, strings.Join(names(t, s, "removed"), " "), first+".queue "+first+".spec")
 	for _, dir := range []string{"queue", "transport", "router"} {
-		if got := names(t, s, dir); len(got) != 0 {
-			t.Errorf("%s/ holds %q", dir, got)
-		}
+		assert.Equal(t, len(names(t, s, dir)), 0, dir)
 	}
 	balance(t, s)
 	exits(t, s, 1, "zmctl", "remove", first)
@@ -140,9 +137,7 @@ func TestRemovedMessageIsDroppedAfterItsTime(t *testing.T) {
 	time.Sleep(1100 * time.Millisecond) // the age of a file has no event
 	restart(t, s)
 	event(t, s, "dropped", "id", id)
-	if got := names(t, s, "removed"); len(got) != 0 {
-		t.Errorf("removed/ holds %q", got)
-	}
+	assert.Equal(t, len(names(t, s, "removed")), 0)
 	exits(t, s, 1, "zmctl", "undo", id)
 }
 
@@ -153,9 +148,7 @@ func TestRemoveChecksTheSpoolID(t *testing.T) {
 	s := start(t, sink.Sink, slow)
 	id, name := waits(t, s)
 	now := time.Now()
-	must(t, os.Chtimes(path(s, "queue/"+name), now, now))
+	assert.Must(t, os.Chtimes(path(s, "queue/"+name), now, now))
 	exits(t, s, 1, "zmctl", "remove", id)
-	if got := only(t, s, "transport"); got != name {
-		t.Errorf("transport/ holds %q", got)
-	}
+	assert.Equal(t, only(t, s, "transport"), name)
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -34,8 +35,7 @@ const listFDs = "exec > $OUT/fds; for f in /proc/$$/fd/*; do test -e $f && echo 
 // startLeaky starts a system with a descriptor that is not closed when it starts others.
 func startLeaky(t *testing.T) func(cmd *exec.Cmd) error {
 	t.Helper()
-	f, err := os.Open(os.DevNull)
-	must(t, err)
+	f := assert.Get(os.Open(os.DevNull))(t)
 	t.Cleanup(func() { f.Close() })
 	return func(cmd *exec.Cmd) error {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
@@ -78,19 +78,19 @@ func programs(t *testing.T, files map[string]string, modes map[string]os.FileMod
 	t.Helper()
 	s = prepare(t, nil, func(s *suite.Suite) { s.Files["scheduler.conf"] = pipeConf })
 	out = filepath.Join(s.Dir, "out")
-	must(t, os.Mkdir(out, 0o777))
-	must(t, os.Chmod(out, 0o777))
+	assert.Must(t, os.Mkdir(out, 0o777))
+	assert.Must(t, os.Chmod(out, 0o777))
 	for name, text := range files {
 		file := filepath.Join(filepath.Dir(s.Config()), name)
-		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		assert.Must(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		write(t, file, strings.ReplaceAll(text, "$OUT", out))
 		mode, ok := modes[name]
 		if !ok {
 			mode = 0o644
 		}
-		must(t, os.Chmod(file, mode))
+		assert.Must(t, os.Chmod(file, mode))
 		if os.Geteuid() == 0 {
-			must(t, os.Chown(file, programUser(), programUser()))
+			assert.Must(t, os.Chown(file, programUser(), programUser()))
 		}
 	}
 	s.Starter = startLeaky(t)
@@ -118,9 +118,7 @@ plain: |/bin/cat
 	if !strings.HasPrefix(message, "From bob@mta.example ") {
 		t.Errorf("message begins with %q", abbreviate(message))
 	}
-	if got := strings.TrimSpace(read(t, out+"/uid")); got != strconv.Itoa(programUser()) {
-		t.Errorf("ran as %s, want %d", got, programUser())
-	}
+	assert.Equal(t, strings.TrimSpace(read(t, out+"/uid")), strconv.Itoa(programUser()), programUser())
 	if got, want := read(t, out+"/env"), "bob@mta.example take@mta.example "+done.Get("id")+"\n"; got != want {
 		t.Errorf("environment: got %q, want %q", got, want)
 	}
@@ -132,9 +130,7 @@ plain: |/bin/cat
 	submit(t, s, "Subject: twice\n\n", "-f", "bob@mta.example", "later@mta.example")
 	event(t, s, "deferred", "channel", "pipe", "status", "4.3.0", "attempt", "1")
 	event(t, s, "delivered", "channel", "pipe", "id", event(t, s, "deferred", "channel", "pipe").Get("id"))
-	if got := read(t, out+"/later"); got != "x\n" {
-		t.Errorf("ran %q, want once", got)
-	}
+	assert.Equal(t, read(t, out+"/later"), "x\n")
 
 	submit(t, s, "Subject: refused\n\n", "-f", "alice@mta.example", "never@mta.example")
 	event(t, s, "failed", "channel", "pipe", "status", "5.7.1")
@@ -155,9 +151,7 @@ func TestProgramInAListThatOthersMayWriteIsRefused(t *testing.T) {
 	event(t, s, "failed", "rcpt", "open@mta.example", "channel", "error")
 	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "closed@mta.example")
 	event(t, s, "delivered", "channel", "pipe")
-	if got := read(t, out+"/closed"); got != strconv.Itoa(programUser())+"\n" {
-		t.Errorf("the closed list's program ran as %q, want %d", got, programUser())
-	}
+	assert.Equal(t, read(t, out+"/closed"), strconv.Itoa(programUser())+"\n", programUser())
 	awaitEmpty(t, s)
 	if _, err := os.Stat(out + "/open"); err == nil {
 		t.Error("the open list's program ran")

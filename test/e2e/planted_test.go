@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -37,12 +38,12 @@ func newPlanted(t *testing.T) *planted {
 // move renames a file of the postoffice.
 func (p *planted) move(from, to string) {
 	p.Helper()
-	must(p.T, os.Rename(path(p.s, from), path(p.s, to)))
+	assert.Must(p.T, os.Rename(path(p.s, from), path(p.s, to)))
 }
 
 func (p *planted) remove(name string) {
 	p.Helper()
-	must(p.T, os.Remove(path(p.s, name)))
+	assert.Must(p.T, os.Remove(path(p.s, name)))
 }
 
 func (p *planted) queue() string     { return "queue/" + p.name }
@@ -55,15 +56,15 @@ func (p *planted) work() string { return "router/.." + p.name }
 func (p *planted) cut(name string, by int64) {
 	p.Helper()
 	info, err := os.Stat(path(p.s, name))
-	must(p.T, err)
-	must(p.T, os.Truncate(path(p.s, name), info.Size()-by))
+	assert.Must(p.T, err)
+	assert.Must(p.T, os.Truncate(path(p.s, name), info.Size()-by))
 }
 
 // rcpt is the recipient as it stands in the specification.
 func (p *planted) rcpt() workspec.Recipient {
 	p.Helper()
 	parsed, err := workspec.Parse(p.spec)
-	must(p.T, err)
+	assert.Must(p.T, err)
 	return parsed.Groups[0].Recipients[0]
 }
 
@@ -71,10 +72,10 @@ func (p *planted) rcpt() workspec.Recipient {
 func (p *planted) tag(tag []byte) {
 	p.Helper()
 	f, err := os.OpenFile(path(p.s, p.transport()), os.O_WRONLY, 0)
-	must(p.T, err)
+	assert.Must(p.T, err)
 	_, err = f.WriteAt(tag, workspec.TagOffset(p.rcpt().Offset))
-	must(p.T, err)
-	must(p.T, f.Close())
+	assert.Must(p.T, err)
+	assert.Must(p.T, f.Close())
 }
 
 func (p *planted) final(t workspec.Tag) { p.tag(workspec.TagBytes(workspec.FormatOurs, t)) }
@@ -181,7 +182,7 @@ func TestEveryStateIsRecovered(t *testing.T) {
 			plant: func(p *planted) {
 				n, _ := postoffice.ParseName(p.name)
 				dir := "queue/" + postoffice.HashDir(n.Ino, 1)
-				must(p.T, os.Mkdir(path(p.s, dir), 0o755))
+				assert.Must(p.T, os.Mkdir(path(p.s, dir), 0o755))
 				p.move(p.queue(), dir+"/"+p.name)
 			},
 			arrives: 1, event: []string{"recovered", "action", postoffice.MoveEnded},
@@ -203,7 +204,7 @@ func TestEveryStateIsRecovered(t *testing.T) {
 				p.report(prepared)
 				text := "errormsg\nchannel error\nto <bob@mta.example>\nenv-end\nSubject: prepared\n\n"
 				write(p.T, path(p.s, "public/"+prepared), fmt.Sprintf("comment octets %016d\n%s", len(text)+32, text))
-				must(p.T, os.Chmod(path(p.s, "public/"+prepared), 0o600))
+				assert.Must(p.T, os.Chmod(path(p.s, "public/"+prepared), 0o600))
 			},
 			reports: 1, event: []string{"recovered", "action", "report", "file", prepared},
 		},
@@ -213,7 +214,7 @@ func TestEveryStateIsRecovered(t *testing.T) {
 		"report prepared, not recorded": {
 			plant: func(p *planted) {
 				write(p.T, path(p.s, "public/"+prepared), "comment oct")
-				must(p.T, os.Chmod(path(p.s, "public/"+prepared), 0o600))
+				assert.Must(p.T, os.Chmod(path(p.s, "public/"+prepared), 0o600))
 			},
 			arrives: 1, event: []string{"recovered", "action", postoffice.Swept, "name", "public/" + prepared},
 		},
@@ -231,7 +232,7 @@ func TestEveryStateIsRecovered(t *testing.T) {
 				event(t, p.s, tt.event[0], tt.event[1:]...)
 			}
 			if tt.arrives > 0 {
-				must(t, p.sink.Wait(tt.arrives, patience))
+				assert.Must(t, p.sink.Wait(tt.arrives, patience))
 			}
 			if tt.reports > 0 {
 				awaitMail(t, p.s, "bob", tt.reports)
@@ -240,9 +241,7 @@ func TestEveryStateIsRecovered(t *testing.T) {
 				left, err := p.s.Left()
 				return strings.Join(left, " ") == strings.Join(tt.left, " "), err
 			})
-			if got := len(p.sink.Messages()); got != tt.arrives {
-				t.Errorf("%d messages arrived, want %d", got, tt.arrives)
-			}
+			assert.Equal(t, len(p.sink.Messages()), tt.arrives)
 			mail, err := suite.Mail(p.s.Maildir("bob"))
 			if err != nil || len(mail) != tt.reports {
 				t.Errorf("%d reports, %v, want %d", len(mail), err, tt.reports)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -131,9 +132,7 @@ func (x *traffic) check(t *testing.T, count int, refused func(n int) bool) {
 		got := x.arrivals[to]
 		switch {
 		case refused != nil && refused(n):
-			if got != 0 {
-				t.Errorf("%s arrived, it was to be refused", to)
-			}
+			assert.Equal(t, got, 0, to)
 		case got < 1 || got > 1+x.unsure[to]+doubts[to]:
 			t.Errorf("%s arrived %d times; %d tries to submit it had no answer, %d deliveries were in doubt", to, got, x.unsure[to], doubts[to])
 		default:
@@ -146,7 +145,7 @@ func (x *traffic) check(t *testing.T, count int, refused func(n int) bool) {
 // killOne kills a process of a program.
 func killOne(t *testing.T, s *suite.Suite, program string) {
 	t.Helper()
-	must(t, oneOf(t, s, program).Kill())
+	assert.Must(t, oneOf(t, s, program).Kill())
 }
 
 // Each program is killed under load and started again by zmctl run or by the scheduler:
@@ -161,10 +160,10 @@ func TestKilledProgramLosesNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			sent := x.send(ctx, count)
-			must(t, x.sink.Wait(count/5, patience))
+			assert.Must(t, x.sink.Wait(count/5, patience))
 			killOne(t, x.s, name)
 			<-sent
-			must(t, ctx.Err())
+			assert.Must(t, ctx.Err())
 			x.drained(t)
 			x.check(t, count, nil)
 		})
@@ -194,9 +193,7 @@ func TestAgentKilledAfterTheDotLeavesDoubt(t *testing.T) {
 	for _, e := range spec(t, s, only(t, s, "transport")).History {
 		history += e.Event + " "
 	}
-	if want := "sent unlocked in-doubt sent "; history != want {
-		t.Errorf("history %q, want %q", history, want)
-	}
+	assert.Equal(t, history, "sent unlocked in-doubt sent ")
 	e := event(t, s, "in-doubt")
 	if e.Level != "WARN" || e.Get("id") == "" {
 		t.Errorf("got %+v", e)
@@ -250,7 +247,7 @@ func TestSchedulerAndAgentKilledInEitherOrder(t *testing.T) {
 			killOne(t, s, order[0])
 			for _, p := range processes(t, s) { // the scheduler may have started another agent
 				if p.Name == order[1] {
-					must(t, p.Kill())
+					assert.Must(t, p.Kill())
 				}
 			}
 			g.release()

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -28,10 +29,9 @@ type session struct {
 // connect opens a session and says EHLO.
 func connect(t testing.TB, addr string) *session {
 	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	must(t, err)
+	c := assert.Get(net.Dial("tcp", addr))(t)
 	t.Cleanup(func() { c.Close() })
-	must(t, c.SetDeadline(time.Now().Add(2*patience)))
+	assert.Must(t, c.SetDeadline(time.Now().Add(2*patience)))
 	k := &session{t, c, bufio.NewReader(c)}
 	k.expect("", "220")
 	k.say("EHLO client.example.net", "250")
@@ -47,7 +47,7 @@ func (k *session) say(line, want string) string {
 func (k *session) write(text string) {
 	k.t.Helper()
 	_, err := k.c.Write([]byte(text))
-	must(k.t, err)
+	assert.Must(k.t, err)
 }
 
 // expect reads a reply of one or more lines to a command.
@@ -96,7 +96,7 @@ func source(s *suite.Suite, n int, from, to, text string) *peer.Source {
 // sendSMTP sends a message, whose lines end with LF, by SMTP.
 func sendSMTP(t *testing.T, s *suite.Suite, from, to, text string) {
 	t.Helper()
-	must(t, source(s, 1, from, to, text).Run(context.Background()))
+	assert.Must(t, source(s, 1, from, to, text).Run(context.Background()))
 }
 
 // wire is text as SMTP carries it: CRLF line ends, an ended last line, a blank for a CR.
@@ -124,7 +124,7 @@ func abbreviate(s string) string {
 
 func newSink(t *testing.T, s *peer.Sink) *peer.Sink {
 	t.Helper()
-	must(t, s.Start())
+	assert.Must(t, s.Start())
 	t.Cleanup(s.Close)
 	return s
 }
@@ -137,8 +137,7 @@ func sinkAt(t *testing.T, ip string, port int) *peer.Sink {
 
 func portOf(t *testing.T, s *peer.Sink) int {
 	t.Helper()
-	addr, err := net.ResolveTCPAddr("tcp", s.Addr())
-	must(t, err)
+	addr := assert.Get(net.ResolveTCPAddr("tcp", s.Addr()))(t)
 	return addr.Port
 }
 
@@ -150,16 +149,14 @@ func arrivals(s *peer.Sink, rcpt string) []*peer.Message {
 // arrived waits for one more message at the sink.
 func arrived(t *testing.T, sink *peer.Sink, before int) *peer.Message {
 	t.Helper()
-	must(t, sink.Wait(before+1, patience))
+	assert.Must(t, sink.Wait(before+1, patience))
 	return sink.Messages()[before]
 }
 
 // wantArrived wants n messages at a sink.
 func wantArrived(t *testing.T, sink *peer.Sink, n int) {
 	t.Helper()
-	if got := len(sink.Messages()); got != n {
-		t.Errorf("%d messages arrived, want %d", got, n)
-	}
+	assert.Equal(t, len(sink.Messages()), n)
 }
 
 // wantEach wants n messages for each recipient at a sink.
@@ -172,9 +169,7 @@ func wantEach(t *testing.T, sink *peer.Sink, n int, to ...string) {
 		}
 	}
 	for _, r := range to {
-		if got[r] != n {
-			t.Errorf("%s got it %d times, want %d", r, got[r], n)
-		}
+		assert.Equal(t, got[r], n, r)
 	}
 }
 

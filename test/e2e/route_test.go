@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -66,7 +67,7 @@ func everything(t *testing.T, s *suite.Suite) string {
 			}
 			return err
 		})
-		must(t, err)
+		assert.Must(t, err)
 	}
 	return b.String()
 }
@@ -137,7 +138,7 @@ func TestRoutePrintsEveryStep(t *testing.T) {
 func candidate(t *testing.T, s *suite.Suite, name string, change map[string]func(text string) string) string {
 	t.Helper()
 	dir := filepath.Join(s.Dir, name)
-	must(t, os.CopyFS(dir, os.DirFS(filepath.Dir(s.Config()))))
+	assert.Must(t, os.CopyFS(dir, os.DirFS(filepath.Dir(s.Config()))))
 	conf := filepath.Join(dir, "zmailer.conf")
 	write(t, conf, strings.ReplaceAll(read(t, conf), filepath.Dir(s.Config())+"/", dir+"/"))
 	for file, f := range change {
@@ -191,7 +192,7 @@ func TestRouteOfTheQueuePrintsDifferences(t *testing.T) {
 			NotServed      string `json:"not_served"`
 		}
 	}
-	must(t, json.Unmarshal([]byte(compare(1, next, "--json", "--to", "*bücher.example")), &sum))
+	assert.Must(t, json.Unmarshal([]byte(compare(1, next, "--json", "--to", "*bücher.example")), &sum))
 	if len(sum.Groups) != 1 || sum.Groups[0].Kind != "move" || sum.Groups[0].To != "lmtp2!box" || sum.Groups[0].NotServed == "" {
 		t.Errorf("Z8: got %+v", sum) // channel lmtp2 has no clause
 	}

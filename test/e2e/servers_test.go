@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -19,15 +20,14 @@ import (
 func split(t *testing.T, addr string) (host, port string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(addr)
-	must(t, err)
+	assert.Must(t, err)
 	return host, port
 }
 
 // freeAddr is an address of loopback that no process listens on.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	addr, err := peer.FreeAddr()
-	must(t, err)
+	addr := assert.Get(peer.FreeAddr())(t)
 	return addr
 }
 
@@ -36,7 +36,7 @@ func server(t *testing.T, addr string, cmd *exec.Cmd, stop func()) {
 	t.Helper()
 	log := &output{}
 	cmd.Stdout, cmd.Stderr = log, log
-	must(t, cmd.Start())
+	assert.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		stop()
 		_ = cmd.Wait() // it was stopped
@@ -44,7 +44,7 @@ func server(t *testing.T, addr string, cmd *exec.Cmd, stop func()) {
 			t.Logf("%s printed:\n%s", cmd.Path, abbreviate(log.String()))
 		}
 	})
-	must(t, peer.AwaitListener(addr, 20*time.Second))
+	assert.Must(t, peer.AwaitListener(addr, 20*time.Second))
 }
 
 // startPostfix runs a Postfix that relays all mail to a host.
@@ -53,8 +53,7 @@ func startPostfix(t *testing.T, relayHost string, settings ...string) *peer.Post
 	need(t, peer.PostfixMaster)
 	needRoot(t)
 	p := &peer.Postfix{Dir: filepath.Join(openDir(t), "postfix"), Listen: freeAddr(t), RelayHost: relayHost, Settings: settings}
-	cmd, err := p.Command()
-	must(t, err)
+	cmd := assert.Get(p.Command())(t)
 	server(t, p.Listen, cmd, func() { _ = exec.Command("/usr/sbin/postfix", "-c", p.Config(), "stop").Run() })
 	return p
 }
@@ -70,7 +69,7 @@ func burst(t *testing.T, s *suite.Suite, n int, to func(i int) string) {
 	t.Helper()
 	src := peer.Source{Addr: s.SMTPAddr, Connections: 10, Messages: n, From: "bob@mta.example", To: to,
 		Body: func(i int) []byte { return fmt.Appendf(nil, "Subject: number %d\r\n\r\n..\r\n", i) }}
-	must(t, src.Run(context.Background()))
+	assert.Must(t, src.Run(context.Background()))
 }
 
 func toSink(int) string { return "far@sink.example" }
@@ -91,9 +90,7 @@ func numbers(t *testing.T, n int, texts [][]byte, refused func(i int) bool) {
 		if refused != nil && refused(i) {
 			want = 0
 		}
-		if got := times[fmt.Sprint(i)]; got != want {
-			t.Errorf("message %d arrived %d times, want %d", i, got, want)
-		}
+		assert.Equal(t, times[fmt.Sprint(i)], want, i)
 	}
 }
 
@@ -108,8 +105,7 @@ func contentOf(sink *peer.Sink) (texts [][]byte) {
 // readAll reads the files that match a pattern.
 func readAll(t *testing.T, pattern string) (texts [][]byte) {
 	t.Helper()
-	names, err := filepath.Glob(pattern)
-	must(t, err)
+	names := assert.Get(filepath.Glob(pattern))(t)
 	for _, name := range names {
 		texts = append(texts, []byte(read(t, name)))
 	}
@@ -125,7 +121,7 @@ func TestSimpleServersGetAll(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, addr := openDir(t), freeAddr(t)
-			must(t, os.Chmod(dir, 0o777))
+			assert.Must(t, os.Chmod(dir, 0o777))
 			argv, pattern := append([]string{"smtp-sink"}, flags...), "*"
 			if os.Geteuid() == 0 {
 				argv = append(argv, "-u", "nobody")
@@ -153,8 +149,7 @@ func TestSimpleServersGetAll(t *testing.T) {
 // it requires TLS and has to show the right name.
 func TestWeDeliverToPostfix(t *testing.T) {
 	t.Parallel()
-	cert, err := peer.NewCertificate(openDir(t), "mx.sink.example")
-	must(t, err)
+	cert := assert.Get(peer.NewCertificate(openDir(t), "mx.sink.example"))(t)
 	for name, settings := range map[string][]string{"clear": nil, "TLS": {
 		"smtpd_tls_security_level = encrypt", "smtpd_tls_received_header = yes", "smtpd_tls_cert_file = " + cert.CertFile, "smtpd_tls_key_file = " + cert.KeyFile,
 	}} {
@@ -172,7 +167,7 @@ func TestWeDeliverToPostfix(t *testing.T) {
 			burst(t, s, messages, toSink)
 			submit(t, s, letter, "-f", "bob@mta.example", "far@sink.example")
 			awaitEmpty(t, s)
-			must(t, sink.Wait(messages+1, patience))
+			assert.Must(t, sink.Wait(messages+1, patience))
 			numbers(t, messages, contentOf(sink), nil)
 			_, body, _ := strings.Cut(letter, "\n\n")
 			whole := 0
@@ -184,9 +179,7 @@ func TestWeDeliverToPostfix(t *testing.T) {
 					t.Errorf("Postfix did not get this under TLS: %q", abbreviate(string(text)))
 				}
 			}
-			if whole != 1 {
-				t.Errorf("the letter arrived whole %d times", whole)
-			}
+			assert.Equal(t, whole, 1)
 		})
 	}
 }
@@ -195,7 +188,7 @@ func TestWeDeliverToPostfix(t *testing.T) {
 func farFrom(t *testing.T, addr string) *peer.Far {
 	t.Helper()
 	far := &peer.Far{To: addr, Way: 20 * time.Millisecond}
-	must(t, far.Start())
+	assert.Must(t, far.Start())
 	t.Cleanup(far.Close)
 	return far
 }
@@ -216,7 +209,7 @@ func TestPostfixFarAwayGetsAll(t *testing.T) {
 		}
 		return "alice@sink.example"
 	})
-	must(t, sink.Wait(messages*4/5, patience))
+	assert.Must(t, sink.Wait(messages*4/5, patience))
 	awaitMail(t, s, "bob", messages/5)
 	awaitEmpty(t, s)
 	numbers(t, messages, contentOf(sink), refused)

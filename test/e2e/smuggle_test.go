@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -28,7 +29,7 @@ type naive struct {
 func startNaive(t *testing.T, end string, dropNUL bool) *naive {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	assert.Must(t, err)
 	n := &naive{end: regexp.MustCompile(end), dropNUL: dropNUL, listener: l, got: make(chan struct{}, 1000)}
 	t.Cleanup(func() { l.Close() })
 	go func() {
@@ -160,9 +161,7 @@ func TestNothingIsSmuggledThrough(t *testing.T) {
 			awaitEmpty(t, s)
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			if len(n.from) != sent {
-				t.Errorf("%d messages were sent and %d came", sent, len(n.from))
-			}
+			assert.Equal(t, len(n.from), sent)
 			for _, line := range n.from {
 				if strings.Contains(line, "EVIL") {
 					t.Errorf("smuggled: %s", line)

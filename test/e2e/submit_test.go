@@ -8,7 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -67,9 +69,7 @@ func TestSenderOfALocalSubmission(t *testing.T) {
 				}
 				m := arrived(t, sink, n)
 				n++
-				if m.From != want {
-					t.Errorf("-f %s: the sender is %q, want %q", from, m.From, want)
-				}
+				assert.Equal(t, m.From, want, from)
 				if want == "boss@far.example" {
 					wantIn(t, string(m.Data), fmt.Sprintf("(from userid %d)", nobody), "From: boss@far.example")
 				}
@@ -143,4 +143,102 @@ func TestFullDiskIsATemporaryError(t *testing.T) {
 	}
 	awaitEmpty(t, s)
 	wantArrived(t, sink, 2)
+}
+
+// M44: submit -v prints the message's events until it is gone, with each recipient's outcome, and
+// exits with 0.
+func TestSubmitFollowsItsMessage(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{Rcpt: func(address string, attempt int) string {
+		switch {
+		case strings.HasPrefix(address, "never@"):
+			return "550 5.1.1 no such user"
+		case strings.HasPrefix(address, "later@") && attempt == 1:
+			return "451 4.3.2 not now"
+		}
+		return ""
+	}})
+	s := start(t, sink, nil)
+	event(t, s, "query-served")
+	cmd := s.Command("submit", "-v", "-i", "-f", "bob@mta.example", "alice", "now@sink.example", "later@sink.example", "never@sink.example")
+	cmd.Stdin = strings.NewReader("Subject: x\n\nbody\n")
+	text, code := run(t, cmd)
+	assert.Equal(t, code, 0)
+	wantIn(t, text, "router/", "alice@mta.example: delivered: 2", "now@sink.example: delivered: 2", "later@sink.example: deferred: 4.3.2",
+		"later@sink.example: delivered: 2", "never@sink.example: failed: 5.1.1", "finished\n")
+	awaitEmpty(t, s)
+}
+
+// M44: an ordinary user can follow the user's own message.
+func TestOrdinaryUserSeesHisMessageGo(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	s := start(t, newSink(t, &peer.Sink{}), nil)
+	text, code := submitAs(t, s, "Subject: x\n\n", "-v", "alice")
+	assert.Equal(t, code, 0)
+	wantIn(t, text, "public/")
+	awaitMail(t, s, "alice", 1)
+}
+
+// M44: an interrupted submit -v exits with 0: its message is accepted.
+func TestInterruptedSubmitHasAcceptedItsMessage(t *testing.T) {
+	t.Parallel()
+	s := start(t, newSink(t, &peer.Sink{Rcpt: func(string, int) string { return "451 4.3.2 not now" }}), nil)
+	cmd := s.Command("submit", "-v", "-i", "later@sink.example")
+	cmd.Stdin = strings.NewReader("Subject: x\n\n")
+	out := &output{}
+	cmd.Stdout, cmd.Stderr = out, out
+	assert.Must(t, cmd.Start())
+	await(t, s, "it is queued", func() (bool, error) { return strings.Contains(out.String(), "queued"), nil })
+	assert.Must(t, cmd.Process.Signal(syscall.SIGINT))
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	assert.Must(t, cmd.Wait())
+	event(t, s, "deferred", "rcpt", "later@sink.example")
+}
+
+// contents are messages that programs on the way have changed.
+var contents = map[string]string{
+	"empty body":               "Subject: empty\n\n",
+	"header without a body":    "Subject: header only\n",
+	"one byte without newline": "Subject: one\n\nx",
+	"lone dots":                "Subject: dots\n\n.\n..\n.x\nx.\n.\n",
+	"NUL and 8-bit":            "Subject: octets\n\n\x00\x01\xff\xfe\x80 caf\xc3\xa9\n\x00",
+	"From lines":               "Subject: from\n\nFrom here\n>From there\n\nFrom the end\n",
+	"bare CR":                  "Subject: cr\n\na\rb\r\rc\n",
+	"folded header":            "Subject: a\n b\n\tc\nX-Empty:\nX-Last: z\n\nbody\n",
+	"header line of 200 kB":    "Subject: long\nX-Long: " + strings.Repeat("0123456789", 20000) + "\n\nbody\n",
+	"8-bit header":             "Subject: caf\xe9\nX-Y: \xfe\n\nbody\n",
+}
+
+// Z4, and the trap "a body without a final newline": what is submitted locally or by SMTP
+// arrives byte for byte below the lines that were added on top: by SMTP with CRLF and an ended
+// last line, in a Maildir as it was.
+func TestContentArrivesByteForByte(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{})
+	s := start(t, sink, nil)
+	seen := map[string]bool{}
+	n := 0
+	for name, text := range contents {
+		submit(t, s, text, "-f", "bob@mta.example", "alice@mta.example", "far@sink.example")
+		sendSMTP(t, s, "bob@mta.example", "far@sink.example", text)
+		assert.Must(t, sink.Wait(2*n+2, patience))
+		for _, m := range sink.Messages()[2*n:] {
+			if got := string(m.Data); !strings.HasSuffix(got, "\r\n"+wire(text)) {
+				t.Errorf("%s: the sink got %q", name, abbreviate(got))
+			}
+		}
+		n++
+		found := false
+		for _, m := range awaitMail(t, s, "alice", n) {
+			if !seen[string(m)] && strings.HasSuffix(string(m), "\n"+text) {
+				found, seen[string(m)] = true, true
+			}
+		}
+		if !found {
+			t.Errorf("%s: no message in the Maildir ends with it", name)
+		}
+	}
+	awaitEmpty(t, s)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 	"zmailer/test/suite"
 )
@@ -97,8 +98,7 @@ func path(s *suite.Suite, name string) string { return filepath.Join(s.PostOffic
 // names lists a directory of the postoffice.
 func names(t *testing.T, s *suite.Suite, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(path(s, dir))
-	must(t, err)
+	entries := assert.Get(os.ReadDir(path(s, dir)))(t)
 	var list []string
 	for _, e := range entries {
 		// What stands beside a message that was put aside is none.
@@ -121,14 +121,13 @@ func only(t *testing.T, s *suite.Suite, dir string) string {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(name)
-	must(t, err)
+	b := assert.Get(os.ReadFile(name))(t)
 	return string(b)
 }
 
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	must(t, os.WriteFile(name, []byte(text), 0o644))
+	assert.Must(t, os.WriteFile(name, []byte(text), 0o644))
 }
 
 // configure writes a configuration file of the system.
@@ -140,8 +139,7 @@ func configure(t *testing.T, s *suite.Suite, name, text string) {
 // spec reads a work specification.
 func spec(t *testing.T, s *suite.Suite, name string) *workspec.Spec {
 	t.Helper()
-	parsed, err := workspec.Parse([]byte(read(t, path(s, "transport/"+name))))
-	must(t, err)
+	parsed := assert.Get(workspec.Parse([]byte(read(t, path(s, "transport/"+name)))))(t)
 	return parsed
 }
 
@@ -152,15 +150,14 @@ func place(t *testing.T, s *suite.Suite, dir, text string) string {
 	draft := path(s, "public/by-hand")
 	write(t, draft, text)
 	name := inode(t, draft)
-	must(t, os.Rename(draft, path(s, dir+"/"+name)))
+	assert.Must(t, os.Rename(draft, path(s, dir+"/"+name)))
 	return name
 }
 
 // inode is a file's inode number.
 func inode(t *testing.T, name string) string {
 	t.Helper()
-	info, err := os.Stat(name)
-	must(t, err)
+	info := assert.Get(os.Stat(name))(t)
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		t.Fatalf("no inode number of %s", name)

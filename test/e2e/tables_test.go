@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	_ "modernc.org/sqlite" // makes what the program lookup reads
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/socketmap"
+	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
 
@@ -37,10 +41,10 @@ func prepareSources(t *testing.T) *sources {
 		s.Files["aliases.sqlite"] = "database = " + k.sqlite + "\nquery = SELECT value FROM users WHERE name = :key\n"
 	})
 	db, err := sql.Open("sqlite", k.sqlite)
-	must(t, err)
+	assert.Must(t, err)
 	// \bob is bob's mailbox: no further source is asked for bob.
 	_, err = db.Exec(`CREATE TABLE users (name TEXT PRIMARY KEY, value TEXT); INSERT INTO users VALUES ('viasql', '\bob')`)
-	must(t, errors.Join(err, db.Close(), os.Chmod(k.sqlite, 0o644)))
+	assert.Must(t, errors.Join(err, db.Close(), os.Chmod(k.sqlite, 0o644)))
 	zmctl(t, k.s, "newdb", "aliases")
 	return k
 }
@@ -49,8 +53,8 @@ func prepareSources(t *testing.T) *sources {
 func (k *sources) serve(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("unix", k.socket)
-	must(t, err)
-	must(t, os.Chmod(k.socket, 0o777))
+	assert.Must(t, err)
+	assert.Must(t, os.Chmod(k.socket, 0o777))
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -122,17 +126,17 @@ func TestSourceThatFailsDefersUntilItIsMended(t *testing.T) {
 	wantIn(t, string(bytes.Join(awaitMail(t, k.s, "alice", 2), nil)), "nobody@mta.example", "5.1.1")
 
 	// The database is away.
-	must(t, os.Rename(k.sqlite, k.sqlite+"~"))
+	assert.Must(t, os.Rename(k.sqlite, k.sqlite+"~"))
 	k.s.Forget()
 	deferred("viasql", "no such file")
-	must(t, os.Rename(k.sqlite+"~", k.sqlite))
+	assert.Must(t, os.Rename(k.sqlite+"~", k.sqlite))
 	resubmitted(t, k.s)
 	awaitMail(t, k.s, "bob", 3)
 
 	// The helper process that reads it is killed: mail goes on.
 	for _, p := range processes(t, k.s) {
 		if p.Name == "lookup" {
-			must(t, p.Kill())
+			assert.Must(t, p.Kill())
 		}
 	}
 	send("viasql")
@@ -140,12 +144,151 @@ func TestSourceThatFailsDefersUntilItIsMended(t *testing.T) {
 
 	// The compiled table is cut short.
 	db := filepath.Join(filepath.Dir(k.s.Config()), "aliases.db")
-	must(t, os.Truncate(db, 5000))
+	assert.Must(t, os.Truncate(db, 5000))
 	k.s.Forget()
 	deferred("viadb", "aliases.db")
-	must(t, os.Remove(db))
+	assert.Must(t, os.Remove(db))
 	zmctl(t, k.s, "newdb", "aliases")
 	resubmitted(t, k.s)
 	awaitMail(t, k.s, "alice", 3)
 	awaitEmpty(t, k.s)
+}
+
+// M47: a compiled table, a text table and lists, by the programs.
+func TestMailGoesByTablesListsAndTags(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{})
+	s := prepare(t, sink, func(s *suite.Suite) {
+		s.Users = append(s.Users, "lena")
+		s.Settings = map[string]string{"ALIASES": `"aliases db:more.db"`, "SUBADDRESS": "+"}
+		s.Files["aliases"] = "sales: bob\nowner-news: lena\n"
+		s.Files["more"] = "shop: sales+shop\nsales: alice\n"
+		s.Files["lists/news"] = "#!verp\nann@away.example\nben@away.example\n"
+	})
+	exits(t, s, 0, "zmctl", "newdb", "--kind", "aliases", confFile(s, "more"), confFile(s, "more.db"))
+	begin(t, s)
+	submit(t, s, "Subject: tables\n\nx\n", "-f", "alice@mta.example", "shop@mta.example", "bob+tag@mta.example")
+	event(t, s, "delivered", "rcpt", "bob@mta.example")
+	event(t, s, "delivered", "rcpt", "bob+tag@mta.example")
+	awaitMail(t, s, "bob", 1) // one copy: a tag changes nothing
+
+	// A list: its members' mail is from its owner, whom the answers reach.
+	submit(t, s, "Subject: list\n\nx\n", "-f", "alice@mta.example", "news@mta.example")
+	await(t, s, "both members' mail", func() (bool, error) { return len(sink.Messages()) >= 2, nil })
+	for _, m := range sink.Messages() {
+		if !strings.HasPrefix(m.From, "owner-news+") || !strings.HasSuffix(m.From, "=away.example@mta.example") {
+			t.Errorf("sender of a member's mail: got %s, want owner-news+member=away.example@mta.example", m.From)
+		}
+		submit(t, s, "Subject: bounce\n\nx\n", "-f", "", m.From)
+	}
+	submit(t, s, "Subject: help\n\nx\n", "-f", "alice@mta.example", "news-request@mta.example")
+	awaitMail(t, s, "lena", 3)
+	stop(t, s)
+}
+
+// members is a list's file.
+func members(from, to int) string {
+	var b strings.Builder
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&b, "user%d@h%d.example\n", i, i%10)
+	}
+	return b.String()
+}
+
+// A message to two lists of 100,000 members in all, half of which are on both: everybody
+// gets it once, there is one body, and the router does not grow with it.
+func TestMessageToAHundredThousand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+	const all, both = 100_000, 50_000
+	sink := newSink(t, &peer.Sink{Discard: true})
+	s := start(t, sink, func(s *suite.Suite) {
+		s.Files["lists/news"] = members(0, both+(all-both)/2)
+		s.Files["lists/pets"] = members((all-both)/2, all)
+	})
+	submit(t, s, "Subject: x\n\nbody\n", "-f", "bob@mta.example", "news@mta.example", "pets@mta.example")
+	routed := event(t, s, "routed")
+	if got := routed.Get("rcpts"); got != "100000" && got != "1e+05" {
+		t.Errorf("%s recipients", got)
+	}
+	router, scheduler := oneOf(t, s, "router").Peak(), oneOf(t, s, "scheduler")
+	awaitEmpty(t, s)
+	got := map[string]int{}
+	senders := map[string]int{}
+	for _, m := range sink.Messages() {
+		for _, r := range m.Recipients {
+			got[r]++
+			senders[m.From]++
+		}
+	}
+	assert.Equal(t, len(got), all)
+	for r, n := range got {
+		if n > 1 {
+			t.Errorf("%s got it %d times", r, n)
+		}
+	}
+	if senders["owner-news@mta.example"] != all/2+both/2 || senders["owner-pets@mta.example"] != all-all/2-both/2 {
+		t.Errorf("senders %v", senders)
+	}
+	messages, connections := sink.Count()
+	t.Logf("%d transactions on %d connections; the router has had %d MB, the scheduler %d MB", messages, connections, router>>20, scheduler.Peak()>>20)
+	if router > 64<<20 {
+		t.Errorf("the router has had %d MB", router>>20)
+	}
+}
+
+// What a list's member does not get is told to the owner, not to the author, who hears
+// once that the list has it; and a list with VERP has each report come to the owner under
+// an address that names the member.
+func TestReportsOfAListGoToItsOwner(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{Rcpt: func(address string, _ int) string {
+		if strings.HasPrefix(address, "gone@") {
+			return "550 5.1.1 no such user here"
+		}
+		return ""
+	}})
+	s := start(t, sink, func(s *suite.Suite) {
+		s.Files["lists/pets"] = "#!verp\nann@a.example\ngone@b.example\n"
+		s.Files["aliases"] = "owner-pets: alice\n"
+	})
+	submit(t, s, "From: bob@mta.example\nSubject: cats\n\nbody\n", "-f", "bob@mta.example", "-N", "success,failure", "-V", "QQ1", "-R", "hdrs", "pets@mta.example")
+	toOwner := string(awaitMail(t, s, "alice", 1)[0])
+	if !strings.Contains(toOwner, "Final-Recipient: rfc822; gone@b.example") && !strings.Contains(toOwner, "Final-Recipient: rfc822;gone@b.example") ||
+		!strings.Contains(toOwner, "Action: failed") {
+		t.Errorf("the owner's report:\n%s", toOwner)
+	}
+	for _, secret := range []string{"QQ1", "Original-Recipient"} {
+		if strings.Contains(toOwner, secret) {
+			t.Errorf("the owner's report has the author's %s", secret)
+		}
+	}
+	toAuthor := string(awaitMail(t, s, "bob", 1)[0])
+	if !strings.Contains(toAuthor, "Action: delivered") || !strings.Contains(toAuthor, "pets@mta.example") || !strings.Contains(toAuthor, "QQ1") {
+		t.Errorf("the author's report:\n%s", toAuthor)
+	}
+	for _, member := range []string{"ann@", "gone@", "owner-pets"} {
+		if strings.Contains(toAuthor, member) {
+			t.Errorf("the author's report names %s", member)
+		}
+	}
+	awaitEmpty(t, s)
+	list := sink.Messages()
+	if len(list) != 1 || list[0].From != "owner-pets+ann=a.example@mta.example" {
+		t.Fatalf("transactions: %+v", list)
+	}
+	for _, c := range list[0].Commands {
+		if strings.Contains(c, "QQ1") || strings.Contains(c, "SUCCESS") || strings.Contains(c, "ORCPT") {
+			t.Errorf("the author's wishes went on: %s", c)
+		}
+	}
+	// What another host sends back finds the owner.
+	submit(t, s, "Subject: report\n\nyou are gone\n", "-f", "<>", list[0].From)
+	back := awaitMail(t, s, "alice", 2)
+	if all := string(back[0]) + string(back[1]); !strings.Contains(all, "you are gone") {
+		t.Errorf("the owner has\n%s", all)
+	}
+	assert.Equal(t, len(awaitMail(t, s, "bob", 1)), 1)
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -44,7 +45,7 @@ func TestThousandRecipientsKeepOneMegabyte(t *testing.T) {
 		blocks += st.Blocks
 		return nil
 	})
-	must(t, err)
+	assert.Must(t, err)
 	got := blocks * 512
 	t.Logf("%d bytes on the disk for %d of text", got, size)
 	if got > size+size/2 {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -90,7 +91,7 @@ func TestSpoolOfEarlierVersionIsDelivered(t *testing.T) {
 func unpack(t *testing.T) *suite.Suite {
 	t.Helper()
 	addr, err := peer.FreeAddr()
-	must(t, err)
+	assert.Must(t, err)
 	s := &suite.Suite{Bin: bin, Dir: openDir(t), SMTPAddr: addr}
 	type stamp struct {
 		name string
@@ -109,12 +110,12 @@ func unpack(t *testing.T) *suite.Suite {
 			}
 			err = os.WriteFile(name, content, 0o600)
 		}
-		must(t, errors.Join(err, os.Chmod(name, mode), os.Chtimes(name, h.ModTime, h.ModTime)))
+		assert.Must(t, errors.Join(err, os.Chmod(name, mode), os.Chtimes(name, h.ModTime, h.ModTime)))
 	})
 	for _, d := range dirs {
-		must(t, os.Chtimes(d.name, d.at, d.at))
+		assert.Must(t, os.Chtimes(d.name, d.at, d.at))
 	}
-	must(t, errors.Join(os.Mkdir(filepath.Join(s.Dir, "mail"), 0o777), os.Chmod(filepath.Join(s.Dir, "mail"), 0o777)))
+	assert.Must(t, errors.Join(os.Mkdir(filepath.Join(s.Dir, "mail"), 0o777), os.Chmod(filepath.Join(s.Dir, "mail"), 0o777)))
 	return s
 }
 
@@ -122,17 +123,17 @@ func unpack(t *testing.T) *suite.Suite {
 func recorded(t *testing.T, fn func(h *tar.Header, content []byte)) {
 	t.Helper()
 	f, err := os.Open("testdata/spool-7688860/spool.tar.gz")
-	must(t, err)
+	assert.Must(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	must(t, err)
+	assert.Must(t, err)
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return
 		}
 		content, rerr := io.ReadAll(r)
-		must(t, errors.Join(err, rerr))
+		assert.Must(t, errors.Join(err, rerr))
 		fn(h, content)
 	}
 }
@@ -159,7 +160,6 @@ func subject(message []byte) string {
 // glob lists what matches a pattern in the postoffice.
 func glob(t *testing.T, s *suite.Suite, pattern string) []string {
 	t.Helper()
-	list, err := filepath.Glob(path(s, pattern))
-	must(t, err)
+	list := assert.Get(filepath.Glob(path(s, pattern)))(t)
 	return list
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 
+	"zmailer/internal/run/assert"
+	"zmailer/test/browser"
 	"zmailer/test/suite"
 )
 
@@ -43,10 +46,10 @@ func servePageBy(t *testing.T, s *suite.Suite, by []string, args ...string) *web
 		p.cmd = cmd
 	}
 	out, err := p.cmd.StdoutPipe()
-	must(t, err)
+	assert.Must(t, err)
 	var stderr bytes.Buffer
 	p.cmd.Stderr = &stderr
-	must(t, p.cmd.Start())
+	assert.Must(t, p.cmd.Start())
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("zmctl web: %s", &stderr)
@@ -73,7 +76,7 @@ func servePageBy(t *testing.T, s *suite.Suite, by []string, args ...string) *web
 func (p *webPage) enter(s *suite.Suite) {
 	p.t.Helper()
 	token, err := os.ReadFile(filepath.Join(s.PostOffice(), ".web.token"))
-	must(p.t, err)
+	assert.Must(p.t, err)
 	if page := p.post("/login", url.Values{"token": {string(token)}}); !strings.Contains(page, "Log out") {
 		p.t.Fatalf("login:\n%s", page)
 	}
@@ -81,10 +84,10 @@ func (p *webPage) enter(s *suite.Suite) {
 
 func (p *webPage) read(r *http.Response, err error) string {
 	p.t.Helper()
-	must(p.t, err)
+	assert.Must(p.t, err)
 	defer r.Body.Close()
 	b, err := io.ReadAll(r.Body)
-	must(p.t, err)
+	assert.Must(p.t, err)
 	return string(b)
 }
 
@@ -156,7 +159,7 @@ func TestWebPageShowsAndChangesMail(t *testing.T) {
 	event(t, s, "delivered", "rcpt", "two@sink.example")
 	p.await("/message/"+id, "3 delivered")
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
-	must(t, err)
+	assert.Must(t, err)
 	for _, task := range tasks {
 		if text, err := os.ReadFile(task); err == nil && len(text) > 0 { // else the thread has ended
 			t.Errorf("the page has started the processes %s", text)
@@ -176,7 +179,7 @@ func TestWebPageShowsAndChangesMail(t *testing.T) {
 func (p *webPage) stop() {
 	p.t.Helper()
 	p.CloseIdleConnections()
-	must(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
+	assert.Must(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
 	if err := p.cmd.Wait(); err != nil {
 		p.t.Fatalf("zmctl web: %v", err)
 	}
@@ -192,10 +195,136 @@ func TestZmctlWebBecomesZmweb(t *testing.T) {
 	alone := filepath.Join(t.TempDir(), "zmctl")
 	program := s.Command("zmctl")
 	// Not written by this process: a program that another test forks meanwhile would hold it open.
-	must(t, exec.Command("cp", program.Path, alone).Run())
+	assert.Must(t, exec.Command("cp", program.Path, alone).Run())
 	cmd := exec.Command(alone, "web")
 	cmd.Env = append(program.Env, "PATH=/nowhere")
 	if said, code := run(t, cmd); code != 71 {
 		t.Errorf("without zmweb: got %d: %s", code, said)
 	}
+}
+
+// browse starts a browser that is logged in as p is. SCREENSHOTS names a directory for
+// pictures.
+func (p *webPage) browse() *browser.Browser {
+	p.t.Helper()
+	b, err := browser.Start()
+	if errors.Is(err, browser.ErrMissing) {
+		p.t.Skip("the pages need Debian's chromium to be drawn")
+	}
+	assert.Must(p.t, err)
+	p.t.Cleanup(func() { b.Close() })
+	to, err := url.Parse(p.base)
+	assert.Must(p.t, err)
+	for _, c := range p.Jar.Cookies(to) {
+		assert.Must(p.t, b.Cookie(p.base, c.Name, c.Value))
+	}
+	assert.Must(p.t, b.Screen(1280, 900, false))
+	return b
+}
+
+// drawn checks what the browser says of a page that it shows.
+func drawn(t *testing.T, b *browser.Browser, name, title string, said []string, err error) string {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for _, text := range said {
+		t.Errorf("%s: the browser says %s", name, text)
+	}
+	var page []string
+	assert.Must(t, b.Ask(`[document.title, document.documentElement.outerHTML]`, &page))
+	if !strings.HasPrefix(page[0], title+" ") || strings.Contains(page[1], "<img") || strings.Contains(page[1], "<script") {
+		t.Errorf("%s: %s", name, page)
+	}
+	if dir := os.Getenv("SCREENSHOTS"); dir != "" {
+		if err := b.Shot(filepath.Join(dir, name+".png")); err != nil {
+			t.Error(err)
+		}
+	}
+	return page[1]
+}
+
+// A browser runs nothing of what hostile mail says, finds nothing that a page's own
+// policy forbids, and takes an order and its undo through their forms; without a mouse the
+// first key leads past the menu.
+func TestBrowserDrawsPagesAndRunsNothing(t *testing.T) {
+	sink := newRefusing(t)
+	s := start(t, sink.Sink, slow)
+	id, _ := waits(t, s)
+	const owned = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`
+	submit(t, s, "Subject: "+owned+"\n\nbody\n", "-f", "bob@mta.example", "three@sink.example")
+	hostile := event(t, s, "deferred", "rcpt", "three@sink.example").Get("id")
+	p := servePage(t, s, "--write")
+	p.enter(s)
+	p.await("/", "3</strong> open recipients")
+	b := p.browse()
+	for _, c := range []struct{ name, path, title string }{
+		{"real-overview", "/?span=1h", "Overview"}, {"real-queue", "/queue?state=waiting", "Queue"}, {"real-threads", "/threads", "Threads"}, {"real-orders", "/orders", "Orders"},
+		{"real-hostile-mail", "/message/" + hostile, "Message"}, {"real-message", "/message/" + id, "Message"},
+	} {
+		said, err := b.Load(t.Context(), p.base+c.path)
+		drawn(t, b, c.name, c.title, said, err)
+	}
+	var focus string
+	if err := errors.Join(b.Key("Tab"), b.Ask("document.activeElement.textContent", &focus)); err != nil || focus != "To the content" {
+		t.Errorf("Tab leads to %q, %v", focus, err)
+	}
+	said, err := b.Follow(t.Context(), b.Click("button[value=hold]"))
+	page := drawn(t, b, "flow-1-question", "Sure?", said, err)
+	wantIn(t, page, "would change 2 recipients of 1 message", "It can be undone")
+	said, err = b.Follow(t.Context(), b.Click(".sure button"))
+	wantIn(t, drawn(t, b, "flow-2-done", "Order", said, err), "held", "Undo")
+	said, err = b.Follow(t.Context(), b.Click("form[action='/undo'] button"))
+	wantIn(t, drawn(t, b, "flow-3-undone", "Order", said, err), "undone for 1 message")
+	said, err = b.Follow(t.Context(), b.Click(".logout button"))
+	wantIn(t, drawn(t, b, "logged-out", "Log in", said, err), "Token")
+	p.stop()
+}
+
+// M41: names and passwords of this machine, by PAM itself in a service of the test's own,
+// which a mount of this process alone puts below /etc/pam.d; who may do what by name and
+// group.
+func TestWebPageTakesPasswordsOfPAM(t *testing.T) {
+	needRoot(t)
+	found, err := filepath.Glob("/lib/*/libpam.so.0")
+	if err != nil || len(found) == 0 {
+		t.Skip("libpam.so.0 is not installed")
+	}
+	t.Parallel()
+	sink := newRefusing(t)
+	s := start(t, sink.Sink, slow)
+	id, _ := waits(t, s)
+	dir := t.TempDir()
+	script := filepath.Join(dir, "check.sh")
+	for name, text := range map[string]string{
+		"check.sh": "#!/bin/sh\nread -r p || [ -n \"$p\" ]\n[ \"$p:$PAM_RHOST\" = \"secret-of-$PAM_USER:127.0.0.1\" ]\n",
+		"zmweb":    "auth required pam_exec.so expose_authtok quiet " + script + "\naccount required pam_permit.so\n",
+	} {
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
+	}
+	conf, err := os.OpenFile(s.Config(), os.O_APPEND|os.O_WRONLY, 0)
+	assert.Must(t, err)
+	_, err = conf.WriteString("WEBREADERS=@daemon\nWEBWRITERS=games\nWEBWRITE=yes\n")
+	assert.Must(t, errors.Join(err, conf.Close()))
+	p := servePageBy(t, s, []string{"unshare", "-m", "sh", "-c", `mount --bind "$0" /etc/pam.d && exec "$@"`, dir}, "--accounts", "pam:zmweb", "--token-file", "off")
+	enter := func(user, password string) string {
+		return p.post("/login", url.Values{"user": {user}, "password": {password}})
+	}
+	if page := enter("root", "secret-of-root"); strings.Contains(page, "Log out") || strings.Contains(page, "Token") {
+		t.Errorf("root has no right here:\n%s", page)
+	}
+	if page := enter("games", "secret-of-root"); strings.Contains(page, "Log out") {
+		t.Errorf("a wrong password:\n%s", page)
+	}
+	if page := enter("daemon", "secret-of-daemon"); !strings.Contains(page, "web:daemon, reading") {
+		t.Errorf("a reader by his group:\n%s", page)
+	}
+	form := url.Values{"csrf": {p.hidden(p.get("/queue"), "csrf")}, "verb": {"hold"}, "id": {id}, "sure": {"yes"}}
+	wantIn(t, p.post("/act", form), "You may read here")
+	if page := enter("games", "secret-of-games"); !strings.Contains(page, "web:games<") {
+		t.Errorf("a writer:\n%s", page)
+	}
+	form.Set("csrf", p.hidden(p.get("/queue"), "csrf"))
+	wantIn(t, p.post("/act", form), "web:games/", "Undo")
+	p.stop()
 }

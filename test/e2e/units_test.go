@@ -6,11 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -20,7 +23,7 @@ func asUser(t *testing.T, s *suite.Suite, uid, gid int, caps []uintptr, env stri
 	cmd := s.Command(program)
 	cmd.Env = append(cmd.Env, env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, AmbientCaps: caps}
-	must(t, cmd.Start())
+	assert.Must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, if all is well
 	return cmd
 }
@@ -28,7 +31,7 @@ func asUser(t *testing.T, s *suite.Suite, uid, gid int, caps []uintptr, env stri
 // ends stops a program by SIGTERM.
 func ends(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	must(t, cmd.Process.Signal(syscall.SIGTERM))
+	assert.Must(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%s: %v", cmd.Path, err)
 	}
@@ -44,21 +47,21 @@ func TestSchedulerOfTheUnitsDeliversByTheLauncher(t *testing.T) {
 	s := confined(t, nil, func(s *suite.Suite) { s.Settings["MAILBOX"] = filepath.Join(s.Dir, "mail") + "/%u" })
 	socket := filepath.Join(s.Dir, "agents")
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
-	must(t, err)
+	assert.Must(t, err)
 	defer l.Close()
 	f, err := l.File()
-	must(t, err)
+	assert.Must(t, err)
 	defer f.Close()
-	must(t, os.Chmod(socket, 0o666))
+	assert.Must(t, os.Chmod(socket, 0o666))
 	launcher := exec.Command("/bin/sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" --start-agents`, filepath.Join(s.Bin, "scheduler"))
 	launcher.Env, launcher.ExtraFiles, launcher.Stderr = s.Env(), []*os.File{f}, os.Stderr
-	must(t, launcher.Start())
+	assert.Must(t, launcher.Start())
 	defer func() { _ = launcher.Process.Kill() }() // it has ended, if all is well
 
 	silent := make([]net.Conn, 10) // more than are served at once
 	for i := range silent {
 		silent[i], err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
-		must(t, err)
+		assert.Must(t, err)
 		defer silent[i].Close()
 		if _, err := silent[i].Write([]byte(`{"hello":true}`)); err != nil && !errors.Is(err, syscall.EPIPE) {
 			t.Fatal(err)
@@ -80,7 +83,7 @@ func TestSchedulerOfTheUnitsDeliversByTheLauncher(t *testing.T) {
 		}
 		ends(t, scheduler)
 		info, err := os.Stat(mailbox)
-		must(t, err)
+		assert.Must(t, err)
 		if st := info.Sys().(*syscall.Stat_t); int(st.Uid) != games || info.Size() <= size {
 			t.Errorf("the mailbox of %d bytes is uid %d's, want more than %d bytes of uid %d", info.Size(), st.Uid, size, games)
 		}
@@ -102,10 +105,10 @@ func TestExitCodeOfASchedulerWithoutALauncher(t *testing.T) {
 	for greeting, want := range map[string]int{"": 1, "nonsense": 1, `{"error":"who may write it?"}`: 78} {
 		socket := filepath.Join(t.TempDir(), "agents")
 		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
-		must(t, err)
+		assert.Must(t, err)
 		defer l.Close()
 		for _, path := range []string{socket, filepath.Dir(socket), filepath.Dir(filepath.Dir(socket))} {
-			must(t, os.Chmod(path, 0o777))
+			assert.Must(t, os.Chmod(path, 0o777))
 		}
 		go func() {
 			c, err := l.Accept()
@@ -117,8 +120,90 @@ func TestExitCodeOfASchedulerWithoutALauncher(t *testing.T) {
 		}()
 		cmd := asUser(t, s, daemon, group, nil, "AGENTSTARTER="+socket, "scheduler")
 		_ = cmd.Wait() // the exit code is compared
-		if code := cmd.ProcessState.ExitCode(); code != want {
-			t.Errorf("%q: exit code %d, want %d", greeting, code, want)
+		assert.Equal(t, cmd.ProcessState.ExitCode(), want, greeting)
+	}
+}
+
+// systemd is systemd's end of sd_notify(3).
+type systemd struct {
+	t    *testing.T
+	conn *net.UnixConn
+	path string
+}
+
+func newSystemd(t *testing.T) *systemd {
+	t.Helper()
+	m := &systemd{t: t, path: filepath.Join(t.TempDir(), "notify")}
+	var err error
+	if m.conn, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: m.path}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.conn.Close() })
+	return m
+}
+
+// await passes over what it is told until there is a line.
+func (m *systemd) await(line string) {
+	m.t.Helper()
+	b, heard := make([]byte, 4096), ""
+	assert.Must(m.t, m.conn.SetReadDeadline(time.Now().Add(patience)))
+	for {
+		n, err := m.conn.Read(b)
+		if err != nil {
+			m.t.Fatalf("never told %s, but\n%s", line, heard)
 		}
+		for got := range strings.Lines(string(b[:n])) {
+			if got = strings.TrimSpace(got); got == line {
+				return
+			}
+			heard += got + "\n"
+		}
+	}
+}
+
+// start starts a daemon as systemd does, with a watchdog of a short time.
+func (m *systemd) start(s *suite.Suite, program string) *exec.Cmd {
+	m.t.Helper()
+	cmd := s.Command(program)
+	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+m.path, "WATCHDOG_USEC=1000000")
+	cmd.Stderr = os.Stderr
+	if !testing.Verbose() {
+		cmd.Stderr = nil
+	}
+	assert.Must(m.t, cmd.Start())
+	m.t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd
+}
+
+// systemd hears from each daemon when it serves, that its main loop goes round while
+// nothing happens, and that it stops; from the scheduler also of scheduler.conf.
+func TestSystemdHearsFromEachDaemon(t *testing.T) {
+	for _, program := range []string{"smtpserver", "router", "scheduler"} {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			s, m := prepare(t, nil, nil), newSystemd(t)
+			cmd := m.start(s, program)
+			m.await("READY=1")
+			for range 3 {
+				m.await("WATCHDOG=1")
+			}
+			if program == "scheduler" {
+				assert.Must(t, cmd.Process.Signal(syscall.SIGHUP))
+				m.await("RELOADING=1")
+				m.await("READY=1")
+			}
+			if program == "smtpserver" {
+				// The interruption of accept(2) costs no client anything.
+				c, err := net.Dial("tcp", s.SMTPAddr)
+				assert.Must(t, err)
+				defer c.Close()
+				m.await("WATCHDOG=1")
+			}
+			assert.Must(t, cmd.Process.Signal(syscall.SIGTERM))
+			m.await("STOPPING=1")
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

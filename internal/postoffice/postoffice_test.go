@@ -72,8 +72,8 @@ func newOn(t testing.TB, disk durable.FS, strict bool) *PostOffice {
 }
 
 // everyCut has a process live on a disk that ends before, and inside, each of its operations,
-// until it ends by itself, and calls check for what each loss of power then leaves. start makes
-// the disk and what lives on it.
+// until it ends by itself, and calls check for what each loss of power then leaves, also
+// behind the last operation. start makes the disk and what lives on it.
 func everyCut(t *testing.T, least int, start func() (disk *cutfs.FS, live func()), check func(what string, loss cutfs.Loss, after *cutfs.FS)) {
 	t.Helper()
 	cuts := 0
@@ -86,13 +86,13 @@ func everyCut(t *testing.T, least int, start func() (disk *cutfs.FS, live func()
 				disk.CutAfter(n)
 			}
 			live()
+			for _, loss := range disk.Losses() {
+				check(fmt.Sprintf("cut after %d (torn %v), %v", n, tear, loss), loss, disk.Restart(loss))
+			}
 			if ended = !disk.Dead(); ended {
 				break
 			}
 			cuts++
-			for _, loss := range disk.Losses() {
-				check(fmt.Sprintf("cut after %d (torn %v), %v", n, tear, loss), loss, disk.Restart(loss))
-			}
 		}
 	}
 	if cuts < least {

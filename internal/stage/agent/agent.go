@@ -23,7 +23,6 @@ import (
 	"sync"
 	"time"
 
-	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/dsn"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
@@ -64,26 +63,8 @@ type Deliverer interface {
 // Delivery is one job's message and the recipients that this agent has locked. It
 // is valid until Deliver returns.
 type Delivery struct {
-	Job        taproto.Job
-	Spec       *workspec.Spec
-	Recipients []*Recipient // in the order of the file; a Recipient names its Group
-	Message    durable.File // queue/NAME, for ReadAt
-	Size       int64        // of the message file, bytes
-
-	agent  *Agent
-	file   *postoffice.Spec
-	text   *workspec.Partial // what was read of the specification; see trim
-	buffer *[]byte           // whose memory that is; nil: its own
-	body   int64             // where Body begins
-	whole  []byte            // the message file, if it is small
-	small  *[]byte           // whose buffer that is
-	idMu   sync.Mutex
-	known  bool // id is
-	id     postoffice.SpoolID
-	left   bool  // a recipient of this host is locked by another process
-	dead   []int // owners that were found dead
-	end    int64 // of what was read of the specification
-	some   bool  // not the whole of it was
+	reading
+	message
 
 	mu    sync.Mutex
 	lines []byte // scratch

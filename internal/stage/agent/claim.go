@@ -26,7 +26,7 @@ func (a *Agent) claim(job taproto.Job, alone bool) (*Delivery, []taproto.Line) {
 	if err != nil {
 		return nil, a.resync(job, err)
 	}
-	d := &Delivery{Job: job, agent: a, file: file}
+	d := &Delivery{reading: reading{Job: job, agent: a, file: file}}
 	lines, err := a.lockRecipients(d, alone)
 	if err != nil {
 		lines = a.resync(job, err)
@@ -64,7 +64,7 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 	if len(d.Recipients) == 0 {
 		return a.resync(d.Job, nil), nil
 	}
-	if err := d.openMessage(); err != nil {
+	if err := d.open(d.file, d.Job.Name, d.Spec.BodyOffset); err != nil {
 		if errors.Is(err, postoffice.ErrGone) {
 			return nil, err
 		}
@@ -77,9 +77,25 @@ func (a *Agent) lockRecipients(d *Delivery, alone bool) ([]taproto.Line, error) 
 	return nil, nil
 }
 
+// reading is what was read of a specification, and the recipients that were chosen by it.
+type reading struct {
+	Job        taproto.Job
+	Spec       *workspec.Spec
+	Recipients []*Recipient // in the order of the file; a Recipient names its Group
+
+	agent  *Agent
+	file   *postoffice.Spec
+	text   *workspec.Partial // what was read of the specification; see trim
+	buffer *[]byte           // whose memory that is; nil: its own
+	left   bool              // a recipient of this host is locked by another process
+	dead   []int             // owners that were found dead
+	end    int64             // of what was read of the specification
+	some   bool              // not the whole of it was
+}
+
 // readAndChoose reads the specification and chooses recipients, again if a part of it was
 // not enough.
-func (d *Delivery) readAndChoose(alone bool) ([]workspec.Event, error) {
+func (d *reading) readAndChoose(alone bool) ([]workspec.Event, error) {
 	d.buffer = specBuffers.Get().(*[]byte)
 	for {
 		if err := d.read(); err != nil {
@@ -108,7 +124,7 @@ func (d *Delivery) readAndChoose(alone bool) ([]workspec.Event, error) {
 
 // read reads and parses the specification; of one that is indexed, only the lines about
 // this job.
-func (d *Delivery) read() error {
+func (d *reading) read() error {
 	d.some = false
 	ok, valid := d.readSome()
 	if ok {
@@ -136,7 +152,7 @@ func (d *Delivery) read() error {
 // checkName checks that the file still has its name, if a line in it announces that a copy
 // with a shorter history may replace it, which may have happened while we waited for the
 // lock.
-func (d *Delivery) checkName() error {
+func (d *reading) checkName() error {
 	if !d.Spec.Superseded() {
 		return nil
 	}
@@ -190,7 +206,7 @@ func (a *Agent) holds(owner int, alone bool) bool {
 
 // choose finds the recipients that are to be delivered, and the events that record which
 // of them a dead agent may have delivered.
-func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
+func (d *reading) choose(alone bool) (doubts []workspec.Event) {
 	d.Recipients, d.left = nil, false
 	doubt, removal, orders := d.Spec.Doubts(), d.Spec.Removal(), d.Spec.Orders()
 	var block []Recipient // never grown, so that pointers into it stay good
@@ -218,9 +234,9 @@ func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
 			switch owner := doubt.About(r); {
 			case owner == 0:
 			case !d.agent.Settles:
-				doubts = append(doubts, d.doubt(r.Offset, strconv.Itoa(owner)))
+				doubts = append(doubts, d.agent.doubt(r.Offset, strconv.Itoa(owner)))
 			case r.Tag == workspec.TagLocked && r.Owner == owner:
-				doubts = append(doubts, d.taken(r.Offset, owner))
+				doubts = append(doubts, d.agent.taken(r.Offset, owner))
 			}
 		}
 	}
@@ -231,7 +247,7 @@ func (d *Delivery) choose(alone bool) (doubts []workspec.Event) {
 const maxUnused = 256 << 10
 
 // trim frees a large specification except for its header blocks.
-func (d *Delivery) trim() {
+func (d *reading) trim() {
 	if d.text.Len() <= maxUnused {
 		return
 	}
@@ -254,7 +270,7 @@ var specBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); retur
 const maxBuffer = 1 << 20
 
 // releaseBuffer returns the buffer that the specification was read into.
-func (d *Delivery) releaseBuffer() {
+func (d *reading) releaseBuffer() {
 	if d.buffer != nil && cap(*d.buffer) <= maxBuffer {
 		specBuffers.Put(d.buffer)
 	}
@@ -263,48 +279,12 @@ func (d *Delivery) releaseBuffer() {
 
 // torn reports whether a crash left only the start of a lock: the owner is aligned to the
 // right of its six bytes, so a blank at their end means that its number is cut short.
-func (d *Delivery) torn(r *workspec.Recipient) bool {
+func (d *reading) torn(r *workspec.Recipient) bool {
 	return d.Spec.Format&workspec.FormatPID != 0 && r.Owner != 0 && d.text.Slice(r.Offset, r.Offset+8)[7] == ' '
 }
 
-// small is up to which size a message file is read into memory, with one read(2). Bytes.
-const small = 32 << 10
-
-var smallBuffers = sync.Pool{New: func() any { b := make([]byte, small); return &b }}
-
-// openMessage opens queue/NAME and finds where the body begins.
-func (d *Delivery) openMessage() error {
-	d.small = smallBuffers.Get().(*[]byte)
-	f, info, whole, err := d.file.OpenWhole(*d.small)
-	if err != nil {
-		return err
-	}
-	d.Message, d.body = f, d.Spec.BodyOffset
-	if d.whole = whole; whole != nil {
-		d.Size = int64(len(whole))
-	} else {
-		d.Size, d.known, d.id = info.Size, true, postoffice.IDOf(info)
-		if err := postoffice.CheckSize(f, d.Size); err != nil {
-			return fmt.Errorf("open message %s: %w", d.Job.Name, err)
-		}
-	}
-	if d.body < 2 || d.body > d.Size {
-		return fmt.Errorf("open message %s: body at byte %d of %d", d.Job.Name, d.body, d.Size)
-	}
-	var before [2]byte
-	if whole != nil {
-		copy(before[:], whole[d.body-2:])
-	} else if _, err := f.ReadAt(before[:], d.body-2); err != nil {
-		return fmt.Errorf("open message %s: %w", d.Job.Name, err)
-	}
-	if before == [2]byte{'\n', '\n'} {
-		d.body--
-	}
-	return nil
-}
-
 // address returns the address of the locked recipient at an offset.
-func (d *Delivery) address(offset int64) string {
+func (d *reading) address(offset int64) string {
 	for _, r := range d.Recipients {
 		if r.Offset == offset {
 			return r.Address
@@ -318,8 +298,8 @@ func (d *Delivery) refuse(err error) []taproto.Line {
 	d.agent.log().Error("disk", "id", d.ID(), "name", d.Job.Name, "host", d.Job.Host, "reason", err)
 	var lines []taproto.Line
 	for _, r := range d.Recipients {
-		r.result = d.complete(r, Result{Outcome: status.Deferred, Code: status.SystemTrouble, Reply: err.Error()})
-		lines = append(lines, taproto.Line{Kind: taproto.LineAnswer, Answer: d.answer(r)})
+		r.result = r.complete(Result{Outcome: status.Deferred, Code: status.SystemTrouble, Reply: err.Error()})
+		lines = append(lines, taproto.Line{Kind: taproto.LineAnswer, Answer: d.agent.answer(d.Spec.Message, r)})
 	}
 	return lines
 }

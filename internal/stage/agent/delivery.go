@@ -1,17 +1,14 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"runtime/debug"
 	"strconv"
 	"strings"
 
-	"zmailer/internal/postoffice"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -38,7 +35,7 @@ func (a *Agent) do(ctx context.Context, job taproto.Job, to Deliverer, say func(
 		d.finish()
 		line := taproto.Line{Kind: taproto.LineAnswer}
 		for _, r := range d.Recipients {
-			line.Answer = d.answer(r)
+			line.Answer = d.agent.answer(d.Spec.Message, r)
 			say(&line)
 		}
 		if d.left {
@@ -64,16 +61,9 @@ func (a *Agent) deliver(ctx context.Context, d *Delivery, to Deliverer) {
 
 // close closes the files and releases the buffers.
 func (d *Delivery) close() {
-	err := d.file.Close()
-	if d.Message != nil {
-		err = errors.Join(err, d.Message.Close())
-	}
+	err := errors.Join(d.file.Close(), d.message.close())
 	d.text = nil
 	d.releaseBuffer()
-	if d.small != nil {
-		smallBuffers.Put(d.small)
-		d.small, d.whole = nil, nil
-	}
 	if err != nil {
 		d.agent.log().Error("disk", "id", d.ID(), "name", d.Job.Name, "reason", err)
 	}
@@ -84,19 +74,6 @@ func (d *Delivery) close() {
 func (d *Delivery) Header(g *workspec.Group) []byte {
 	return d.text.Slice(g.HeaderOffset, g.HeaderEnd)
 }
-
-// Body reads the body from its offset, with the empty line before it if the message
-// has one; each call from the start. It reads the file as it is asked to and holds
-// nothing. A message that is all header has no empty line.
-func (d *Delivery) Body() io.Reader {
-	if d.whole != nil {
-		return bytes.NewReader(d.whole[d.body:])
-	}
-	return io.NewSectionReader(d.Message, d.body, d.BodySize())
-}
-
-// BodySize is how many bytes Body reads.
-func (d *Delivery) BodySize() int64 { return d.Size - d.body }
 
 // appendSent appends a sent event for recipients, by their offsets.
 func (d *Delivery) appendSent(b []byte, open []int64, where []workspec.Attr) []byte {
@@ -114,19 +91,6 @@ func (d *Delivery) appendSent(b []byte, open []int64, where []workspec.Attr) []b
 	}
 	e.Attrs = append(e.Attrs, where...)
 	return workspec.AppendEvent(b, &e)
-}
-
-// ID is the message's spool ID. It takes a system call, and is needed only for log lines,
-// which are rare.
-func (d *Delivery) ID() postoffice.SpoolID {
-	d.idMu.Lock()
-	defer d.idMu.Unlock()
-	if !d.known && d.Message != nil {
-		if info, err := d.Message.Stat(); err == nil {
-			d.known, d.id = true, postoffice.IDOf(info)
-		}
-	}
-	return d.id
 }
 
 // Sent records that the message is about to be sent for every recipient that has no

@@ -3,11 +3,9 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
-	"zmailer/internal/mail/dsn"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/human"
@@ -37,7 +35,7 @@ func (d *Delivery) DoneAll(list []*Recipient, results []Result) {
 			continue
 		}
 		r.done = true
-		r.result = d.complete(r, res)
+		r.result = r.complete(res)
 		if i > 0 && r.result.Reply == list[i-1].result.Reply {
 			r.result.Reply = list[i-1].result.Reply // one string for all of a transaction
 		}
@@ -48,29 +46,6 @@ func (d *Delivery) DoneAll(list []*Recipient, results []Result) {
 	d.markDelivered(delivered)
 }
 
-// complete fills in what a Deliverer has omitted.
-func (d *Delivery) complete(r *Recipient, res Result) Result {
-	switch res.Outcome {
-	case status.Delivered:
-		res.Code.Class = 2
-	case status.Failed:
-		res.Code.Class = 5
-	default:
-		res.Code.Class = 4
-	}
-	res.Reply = strings.TrimSpace(human.Blank(res.Reply))
-	if res.Reply == "" {
-		res.Reply = strings.TrimSpace(human.Blank(res.Text))
-	}
-	if res.Action == "" {
-		res.Action = dsn.Delivered
-		if r.Channel == "smtp" || r.Channel == "smtpx" {
-			res.Action = dsn.Relayed
-		}
-	}
-	return res
-}
-
 // markDelivered sets the final tags of delivered recipients, after diagnostics where the
 // sender requested a success report (RFC 3461 §4.1). If these cannot be written the
 // scheduler is asked to write them: a late report is better than a second message.
@@ -78,9 +53,9 @@ func (d *Delivery) markDelivered(list []*Recipient) {
 	d.lines = d.lines[:0]
 	for _, r := range list {
 		r.answer, r.marked = taproto.OK3, true
-		if d.owesSuccess(r) {
+		if r.owesSuccess() {
 			r.answer = taproto.OK2
-			d.lines = workspec.AppendDiagnostic(d.lines, d.diagnostic(r))
+			d.lines = workspec.AppendDiagnostic(d.lines, d.agent.diagnostic(r))
 		} else {
 			r.result.Text = "" // the dialogue is not needed, and there may be 100,000
 		}
@@ -104,28 +79,6 @@ func (d *Delivery) markDelivered(list []*Recipient) {
 	})
 }
 
-// owesSuccess reports whether the sender requested a success report that no other host
-// has promised to write.
-func (d *Delivery) owesSuccess(r *Recipient) bool {
-	return r.result.Outcome == status.Delivered && !r.result.Relayed && r.AsksSuccess()
-}
-
-// AsksSuccess reports whether the sender requested a success report (RFC 3461 §4.1).
-func (r *Recipient) AsksSuccess() bool {
-	for field := range strings.FieldsSeq(r.Notary) {
-		key, list, _ := strings.Cut(field, "=")
-		if !strings.EqualFold(key, "NOTIFY") {
-			continue
-		}
-		for word := range strings.SplitSeq(list, ",") {
-			if strings.EqualFold(word, "SUCCESS") {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // finish marks all recipients that are not marked yet.
 func (d *Delivery) finish() {
 	d.mu.Lock()
@@ -135,7 +88,7 @@ func (d *Delivery) finish() {
 		switch {
 		case !r.done:
 			r.done = true
-			r.result = d.complete(r, Result{Code: status.SystemTrouble, Reply: "the agent stopped before it had a result"})
+			r.result = r.complete(Result{Code: status.SystemTrouble, Reply: "the agent stopped before it had a result"})
 		case r.result.Outcome == status.Delivered && !r.marked:
 			d.markAgain(r)
 		}
@@ -198,11 +151,6 @@ func (d *Delivery) markOpen(r *Recipient) {
 	}
 }
 
-func (d *Delivery) unlock(r *Recipient) error {
-	// Crash: blank or the lock of a dead owner; both are open.
-	return d.tags.set(r, workspec.TagToDo)
-}
-
 // markFailed writes the diagnostics of all failed recipients, makes them durable,
 // and then sets the tags. The same fsync makes a partial delivery durable: what was
 // delivered must not be delivered again when the rest is tried.
@@ -212,7 +160,7 @@ func (d *Delivery) markFailed(partial bool) {
 	for _, r := range d.Recipients {
 		if r.result.Outcome == status.Failed {
 			failed = append(failed, r)
-			d.lines = workspec.AppendDiagnostic(d.lines, d.diagnostic(r))
+			d.lines = workspec.AppendDiagnostic(d.lines, d.agent.diagnostic(r))
 		}
 	}
 	if len(d.lines) == 0 && !partial {
@@ -246,7 +194,8 @@ func (d *Delivery) markFailed(partial bool) {
 // notFailed releases a recipient whose failure could not be recorded.
 func (d *Delivery) notFailed(r *Recipient, err error) {
 	d.fault(r, err)
-	if uerr := d.unlock(r); uerr != nil {
+	// Crash: blank or the lock of a dead owner; both are open.
+	if uerr := d.tags.set(r, workspec.TagToDo); uerr != nil {
 		d.logFault(r, uerr)
 	}
 }
@@ -268,22 +217,6 @@ func (d *Delivery) logFault(r *Recipient, err error) {
 // maxListed is how many recipients a sent event lists; with more it is about all that its
 // owner has locked.
 const maxListed = 100
-
-// doubt is the event that a recipient's message is sent again.
-func (d *Delivery) doubt(recipient int64, owner string) workspec.Event {
-	return workspec.Event{Time: d.agent.now(), Recipient: recipient, Event: workspec.EventInDoubt,
-		Attrs: []workspec.Attr{{Key: "owner", Value: owner}},
-		Text:  "its agent died after it had sent the message; it is sent again"}
-}
-
-// taken is the event that a recipient's lock is taken from a dead owner that may have
-// delivered. An agent that settles doubts writes it before it overwrites the lock: if it
-// dies, too, before it has found out, the doubt about the first owner must not vanish with
-// that owner's lock.
-func (d *Delivery) taken(recipient int64, owner int) workspec.Event {
-	return workspec.Event{Time: d.agent.now(), Recipient: recipient, Event: workspec.EventUnlocked,
-		Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(owner)}}}
-}
 
 // record appends doubts, and logs those that are not to be settled.
 func (d *Delivery) record(doubts []workspec.Event) error {
@@ -315,94 +248,8 @@ func (d *Delivery) InDoubt(r *Recipient) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// Crash: recorded, and perhaps not sent again by us: the next agent checks again.
-	if err := d.record([]workspec.Event{d.doubt(r.Offset, r.Sent.Get("owner"))}); err != nil {
+	if err := d.record([]workspec.Event{d.agent.doubt(r.Offset, r.Sent.Get("owner"))}); err != nil {
 		return fmt.Errorf("record the doubt: %w", err)
 	}
 	return nil
 }
-
-// answer is the answer to the scheduler about a recipient.
-func (d *Delivery) answer(r *Recipient) taproto.Answer {
-	res := &r.result
-	a := taproto.Answer{Number: d.number(), Offset: r.Offset, Text: res.Reply}
-	switch res.Outcome {
-	case status.Delivered:
-		a.Word = r.answer
-		if a.Word == taproto.OK {
-			a.Notary = d.notary(r).String()
-		}
-		if a.Text == "" {
-			a.Text = "Ok"
-		}
-		return a
-	case status.Failed:
-		a.Word = taproto.Error2
-		if diagnosticType(res) != "smtp" {
-			// The text has no status unless it is a host's reply.
-			a.Notary = d.notary(r).String()
-		}
-		return a
-	}
-	a.Notary = d.notary(r).String()
-	a.Word = taproto.Deferred
-	if res.Host {
-		a.Word = taproto.DeferAll
-	}
-	if res.After > 0 {
-		a.Word, a.Relative, a.After = taproto.RetryAt, true, res.After
-	}
-	return a
-}
-
-// number is the decimal number at the start of the i field.
-func (d *Delivery) number() uint64 {
-	s := d.Spec.Message
-	end := 0
-	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
-		end++
-	}
-	n, _ := strconv.ParseUint(s[:end], 10, 64)
-	return n
-}
-
-func (d *Delivery) diagnostic(r *Recipient) *workspec.Diagnostic {
-	text := r.result.Text
-	if text == "" {
-		text = r.result.Reply
-	}
-	return &workspec.Diagnostic{
-		Recipient: r.Offset, HeaderOffset: r.Group.HeaderOffset, NotaryOffset: r.NotaryOffset,
-		Time: d.agent.now(), Notary: d.notary(r), Text: text,
-	}
-}
-
-// notary is the delivery status part: RFC 3464 §2.3.
-func (d *Delivery) notary(r *Recipient) workspec.Notary {
-	res := &r.result
-	n := workspec.Notary{
-		Address: strings.TrimSpace(human.Blank(r.Address)), Action: string(dsn.Delayed), Status: res.Code.String(),
-		Remote: strings.TrimSpace(human.Blank(res.Remote)), Agent: d.agent.Name + "[" + strconv.Itoa(os.Getpid()) + "]",
-	}
-	switch res.Outcome {
-	case status.Delivered:
-		n.Action = string(res.Action)
-	case status.Failed:
-		n.Action = string(dsn.Failed)
-	}
-	if res.Reply != "" {
-		n.Diagnostic = diagnosticType(res) + "; " + res.Reply
-	}
-	return n
-}
-
-// diagnosticType is "smtp" for a reply of a remote server, RFC 3464 §2.3.6, and x-local
-// for our own text.
-func diagnosticType(res *Result) string {
-	s := res.Reply
-	if res.Remote != "" && len(s) > 3 && s[0] >= '2' && s[0] <= '5' && digit(s[1]) && digit(s[2]) && (s[3] == ' ' || s[3] == '-') {
-		return "smtp"
-	}
-	return "x-local"
-}
-
-func digit(b byte) bool { return b >= '0' && b <= '9' }

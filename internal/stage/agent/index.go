@@ -95,7 +95,7 @@ func (l *indexes) fit() {
 
 // readSome reads only the recipients of the job's host and the lines appended about them.
 // Not ok: the whole file has to be read; valid: its index may still be used.
-func (d *Delivery) readSome() (ok, valid bool) {
+func (d *reading) readSome() (ok, valid bool) {
 	if d.Job.Host == "" {
 		return false, false
 	}
@@ -118,7 +118,7 @@ func (d *Delivery) readSome() (ok, valid bool) {
 const mostTries = 10
 
 // readBy is readSome with an index.
-func (d *Delivery) readBy(o *workspec.Index) (ok, valid bool) {
+func (d *reading) readBy(o *workspec.Index) (ok, valid bool) {
 	for range mostTries {
 		from := o.Last()
 		b, err := d.file.ReadEnd(*d.buffer, from)
@@ -152,7 +152,7 @@ func (d *Delivery) readBy(o *workspec.Index) (ok, valid bool) {
 }
 
 // grown reports whether the file's size differs from the part that was read.
-func (d *Delivery) grown() (bool, error) {
+func (d *reading) grown() (bool, error) {
 	size, err := d.file.Size()
 	return size != d.end, err
 }

@@ -21,7 +21,7 @@ func (d *Delivery) lock(doubts []workspec.Event) error {
 	}
 	d.agent.noteLocks()
 	d.tags.file, d.tags.format = d.file, d.Spec.Format
-	d.findNeighbours()
+	findNeighbours(d.text, d.Recipients)
 	for done := 0; done < len(d.Recipients); {
 		n := neighbours(d.Recipients[done:])
 		// Crash: this process's owner number is free again, so the locks have no
@@ -32,7 +32,7 @@ func (d *Delivery) lock(doubts []workspec.Event) error {
 			continue
 		}
 		for _, l := range d.Recipients[:done] {
-			err = errors.Join(err, d.unlock(l))
+			err = errors.Join(err, d.tags.set(l, workspec.TagToDo))
 		}
 		return err
 	}
@@ -49,11 +49,11 @@ const (
 )
 
 // findNeighbours finds out which recipients directly follow the one before them.
-func (d *Delivery) findNeighbours() {
-	for i, r := range d.Recipients {
+func findNeighbours(text *workspec.Partial, list []*Recipient) {
+	for i, r := range list {
 		r.index = i
 		if i > 0 {
-			between := d.text.Slice(d.Recipients[i-1].Offset, r.Offset)
+			between := text.Slice(list[i-1].Offset, r.Offset)
 			r.beside = between != nil && !bytes.Contains(between, []byte("\nr"))
 		}
 	}

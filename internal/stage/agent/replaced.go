@@ -64,7 +64,7 @@ func (d *Delivery) followTo(file *postoffice.Spec) (err error) {
 		switch r.result.Outcome {
 		case status.Delivered:
 			marks = append(marks, mark{workspec.TagOK, there.Offset})
-			if !d.owesSuccess(r) {
+			if !r.owesSuccess() {
 				continue
 			}
 		case status.Failed:
@@ -73,7 +73,7 @@ func (d *Delivery) followTo(file *postoffice.Spec) (err error) {
 			marks = append(marks, mark{workspec.TagToDo, there.Offset})
 			continue
 		}
-		line := d.diagnostic(r)
+		line := d.agent.diagnostic(r)
 		line.Recipient, line.HeaderOffset, line.NotaryOffset = there.Offset, group.HeaderOffset, there.NotaryOffset
 		lines = workspec.AppendDiagnostic(lines, line)
 	}

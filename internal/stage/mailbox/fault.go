@@ -3,6 +3,7 @@ package mailbox
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -53,13 +54,8 @@ func classify(err error) (status.Code, string) {
 	if errors.As(err, &f) {
 		return f.code, f.text
 	}
-	is := func(list ...unix.Errno) bool {
-		for _, e := range list {
-			if errors.Is(err, e) {
-				return true
-			}
-		}
-		return false
+	is := func(list ...error) bool {
+		return slices.ContainsFunc(list, func(e error) bool { return errors.Is(err, e) })
 	}
 	switch {
 	case is(unix.EDQUOT):

@@ -170,20 +170,15 @@ func sender(r *agent.Recipient) string {
 // original is the address that the message was sent to, before an alias led to the
 // program; "" if that is not known.
 func original(r *agent.Recipient) string {
-	for word := range strings.FieldsSeq(r.Notary) {
-		name, value, _ := strings.Cut(word, "=")
-		if !strings.EqualFold(name, "ORCPT") {
-			continue
-		}
-		kind, text, ok := strings.Cut(value, ";")
-		if !ok || !strings.EqualFold(kind, "rfc822") {
-			continue // RFC 6533 §3: \x{HEX} says more than a shell should read
-		}
-		if s, err := address.DecodeXText(text); err == nil && !strings.ContainsAny(s, "\r\n\x00") {
-			return s
-		}
+	kind, text, ok := strings.Cut(r.Param("ORCPT"), ";")
+	if !ok || !strings.EqualFold(kind, "rfc822") {
+		return "" // RFC 6533 §3: \x{HEX} says more than a shell should read
 	}
-	return ""
+	s, err := address.DecodeXText(text)
+	if err != nil || strings.ContainsAny(s, "\r\n\x00") {
+		return ""
+	}
+	return s
 }
 
 // searchPath is where programs are looked for.

@@ -47,7 +47,7 @@ func TestDel1RecipientThatDraws421IsTriedApart(t *testing.T) {
 			for i := range 6 {
 				to = append(to, fmt.Sprintf("to%d@there.test", i))
 			}
-			name := s.Queue(Message{Rcpts: rcpts(channel, host, to...)})
+			name := s.Queue(Message{Rcpts: Rcpts(channel, host, to...)})
 			for range c.attempts {
 				for _, a := range s.deliver(name, host) {
 					if a.Word == taproto.OK3 {

@@ -23,7 +23,7 @@ func runConversions(t *testing.T, extension string, cases map[string]conversion)
 			s := newStation(t, sink.Port(), "")
 			file := s.NewName()
 			s.Write("queue/"+file, []byte(Envelope()+c.stored))
-			s.Specify(file, Message{Header: c.header, Rcpts: rcpts("smtp", "[127.0.0.1]", "to@there.test")}, int64(len(Envelope())))
+			s.Specify(file, Message{Header: c.header, Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")}, int64(len(Envelope())))
 			answers := s.deliver(file, "[127.0.0.1]")
 			if len(answers) != 1 {
 				t.Fatalf("got %+v", answers)

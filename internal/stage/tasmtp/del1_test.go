@@ -94,7 +94,7 @@ type account struct{ delivered, failed, deferred, doubts int }
 
 func (r *hopRound) run(sum map[string]int) {
 	rng := r.hop.rng // until the first connection
-	cfg := Config{Hostname: "here.test", Resolver: "127.0.0.1:1", Slots: 4, Connections: 1 + rng.IntN(3), Idle: time.Minute}
+	cfg := Config{Hostname: "here.test", Resolver: "127.0.0.1:1", Limits: Limits{Slots: 4, Connections: 1 + rng.IntN(3), Idle: time.Minute}}
 	var err error
 	if r.relay, err = NewRelay(cfg); err != nil {
 		r.t.Fatal(err)
@@ -148,7 +148,7 @@ func (r *hopRound) message(rng *rand.Rand, i int, channel, host string) string {
 	for j := range 1 + rng.IntN(4) {
 		to = append(to, fmt.Sprintf("m%d.%d@there.test", i, j))
 	}
-	m.Rcpts = rcpts(channel, host, to...)
+	m.Rcpts = Rcpts(channel, host, to...)
 	r.hop.contents[m.Sender] = strings.ReplaceAll(m.Header+m.Stored, "\n", "\r\n")
 	return r.Queue(m)
 }

@@ -36,9 +36,7 @@ func TestFamiliesTakeTurnsAndIPv6IsFirst(t *testing.T) {
 		"none":         {nil, nil},
 	}
 	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			assert.Same(t, interleave(c.addrs), c.want)
-		})
+		assert.Same(t, interleave(c.addrs), c.want, name)
 	}
 }
 

@@ -43,7 +43,7 @@ closed.test.    300 IN A 127.0.0.4
 			refuses := greets(c.greeting).Start(t, "tcp", "127.0.0.2:"+strconv.Itoa(good.Port()))
 			s := newStation(t, good.Port(), server.Addr)
 			s.want(taproto.OK3, "smtp", "both.test")
-			name := s.Queue(Message{Rcpts: rcpts("smtp", "alone.test", "to@alone.test")})
+			name := s.Queue(Message{Rcpts: Rcpts("smtp", "alone.test", "to@alone.test")})
 			a := s.deliver(name, "alone.test")[0]
 			if got := a.Word == taproto.Error2; got != c.never {
 				t.Errorf("alone: got %+v, want a failure: %v", a, c.never)

@@ -83,7 +83,7 @@ func TestDeliveriesAtOnceFindOutOnce(t *testing.T) {
 	now.add(15 * time.Minute)
 	var names []string
 	for range 20 {
-		names = append(names, s.Queue(Message{Rcpts: rcpts("smtp", "there.test", "to@there.test")}))
+		names = append(names, s.Queue(Message{Rcpts: Rcpts("smtp", "there.test", "to@there.test")}))
 	}
 	var all sync.WaitGroup
 	for _, name := range names {

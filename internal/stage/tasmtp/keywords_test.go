@@ -21,7 +21,7 @@ func TestNet5HostThatTakesOneCommandAtATime(t *testing.T) {
 		s := stationOn(t, spool, func(c *Config) { c.Idle = time.Minute })
 		servers := s.serve(inMemory{forgets: true})
 		begin := time.Now()
-		name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "to@there.test")})
+		name := s.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")})
 		if a := s.deliver(name, "[127.0.0.1]")[0]; a.Word != taproto.DeferAll {
 			t.Errorf("first attempt: got %+v", a)
 		}

@@ -16,7 +16,7 @@ import (
 // recipient, all on one connection, also where none is kept for other messages.
 func TestVERPIsOneTransactionForEachRecipient(t *testing.T) {
 	sink, s := newPair(t, &Sink{Answer: On("RCPT To:<dan@", "550 5.1.1 no such user")}, func(c *Config) { c.Idle = 0 })
-	name := s.Queue(Message{Sender: "owner-news@here.test", VERP: "+", Rcpts: rcpts("smtp", "[127.0.0.1]", "ann@x.test", "dan@y.test", "bob@y.test", "carol@x.test")})
+	name := s.Queue(Message{Sender: "owner-news@here.test", VERP: "+", Rcpts: Rcpts("smtp", "[127.0.0.1]", "ann@x.test", "dan@y.test", "bob@y.test", "carol@x.test")})
 	s.deliver(name, "[127.0.0.1]")
 	assert.Equal(t, s.Tags(name), "+-++")
 	var got []string
@@ -40,7 +40,7 @@ func TestManyRecipientsGoAHundredAtATime(t *testing.T) {
 	for i := range 250 {
 		list = append(list, fmt.Sprintf("user%d@x.test", i))
 	}
-	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", list...)})
+	name := s.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", list...)})
 	s.deliver(name, "[127.0.0.1]")
 	assert.Equal(t, s.Tags(name), strings.Repeat("+", len(list)))
 	n := 0
@@ -56,7 +56,7 @@ func TestManyRecipientsGoAHundredAtATime(t *testing.T) {
 // transaction. Another sender is.
 func TestGroupsOfOneSenderShareATransaction(t *testing.T) {
 	sink, s := newPair(t, &Sink{})
-	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "x@x.test")})
+	name := s.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "x@x.test")})
 	var b bytes.Buffer
 	w := workspec.NewWriter(&b)
 	w.Preamble(&workspec.Spec{Message: name, BodyOffset: int64(len(Envelope()) + 1)})

@@ -101,7 +101,7 @@ other.test       other   secret
 			sink := &Sink{}
 			s := loginStation(t, g, sink, file, "", func(c2 *Config) { c2.Security.Account = c.name })
 			host := fmt.Sprintf("relay.test:%d", sink.Port())
-			message := s.Queue(Message{Sender: c.sender, Rcpts: rcpts("smtp", host, "to@there.test")})
+			message := s.Queue(Message{Sender: c.sender, Rcpts: Rcpts("smtp", host, "to@there.test")})
 			if got := s.deliver(message, host); len(got) != 1 || got[0].Word != taproto.OK3 && got[0].Word != taproto.OK || g.seen() != c.want {
 				t.Errorf("got %+v, user %q, want %q", got, g.seen(), c.want)
 			}
@@ -116,7 +116,7 @@ func TestConnectionServesItsAccountAlone(t *testing.T) {
 	s := loginStation(t, g, sink, "relay.test all x\nrelay.test ann y from=ann@here.test\n", "")
 	host := fmt.Sprintf("relay.test:%d", sink.Port())
 	for _, sender := range []string{"bob@here.test", "ann@here.test", "bob@here.test", "ann@here.test"} {
-		message := s.Queue(Message{Sender: sender, Rcpts: rcpts("smtp", host, "to@there.test")})
+		message := s.Queue(Message{Sender: sender, Rcpts: Rcpts("smtp", host, "to@there.test")})
 		s.deliver(message, host)
 	}
 	if got := g.seen(); got != "all ann" || sink.Connects() != 2 {
@@ -162,7 +162,7 @@ func TestSendersOwnAccountStopsNoOtherSender(t *testing.T) {
 			s := loginStation(t, g, sink, "relay.test "+c.own+"\n", c.other, func(c *Config) { c.Security.Roots = ca.Pool() })
 			s.relay.security.far = true
 			host := fmt.Sprintf("relay.test:%d", sink.Port())
-			got := s.deliver(s.Queue(Message{Sender: "ann@here.test", Rcpts: rcpts("smtp", host, "to@there.test")}), host)
+			got := s.deliver(s.Queue(Message{Sender: "ann@here.test", Rcpts: Rcpts("smtp", host, "to@there.test")}), host)
 			Only(t, got, c.word, c.want)
 		})
 	}
@@ -238,7 +238,7 @@ func TestPasswordGoesToAKnownServerAlone(t *testing.T) {
 			})
 			s.relay.security.far = true
 			host := fmt.Sprintf("relay.test:%d", sink.Port())
-			got := s.deliver(s.Queue(Message{Header: c.header, Rcpts: rcpts("smtp", host, "to@there.test")}), host)[0]
+			got := s.deliver(s.Queue(Message{Header: c.header, Rcpts: Rcpts("smtp", host, "to@there.test")}), host)[0]
 			if !strings.Contains(got.Text, c.want) {
 				t.Errorf("got %+v, want %q", got, c.want)
 			}
@@ -322,7 +322,7 @@ func TestTLSRequiredNo(t *testing.T) {
 			zone := tlsZone + fmt.Sprintf("_%d._tcp.mx.there.test. 300 IN TLSA 3 1 1 %064x\n", sink.Port(), 1)
 			s, names := tlsStation(t, sink, zone, c.policy)
 			names.Sign("there.test")
-			message := s.Queue(Message{Header: c.header, Rcpts: rcpts("smtp", "there.test", "to@there.test")})
+			message := s.Queue(Message{Header: c.header, Rcpts: Rcpts("smtp", "there.test", "to@there.test")})
 			if got := s.deliver(message, "there.test"); len(got) != 1 || !strings.Contains(got[0].Text, c.want) {
 				t.Errorf("got %+v, want %q", got, c.want)
 			}

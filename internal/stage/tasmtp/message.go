@@ -48,8 +48,7 @@ func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*
 		RequireTLS: requiresTLS(first),
 	}
 	for i, rcpt := range rcpts {
-		notify, orcpt := dsnParameters(rcpt.Notary)
-		m.Recipients[i] = smtpclient.Recipient{Address: rcpt.Address, Notify: notify, ORcpt: orcpt, Brief: !rcpt.AsksSuccess()}
+		m.Recipients[i] = smtpclient.Recipient{Address: rcpt.Address, Notify: rcpt.Param("NOTIFY"), ORcpt: rcpt.Param("ORCPT"), Brief: !rcpt.AsksSuccess()}
 	}
 	m.Sent = func(accepted []int) error {
 		if len(accepted) == len(rcpts) {
@@ -202,21 +201,6 @@ func sender(rcpt *agent.Recipient) string {
 		return ""
 	}
 	return s.For(rcpt.Address)
-}
-
-// dsnParameters takes NOTIFY and ORCPT (RFC 3461 §4.1, §4.2) out of an N line; INRCPT and
-// INFROM, which a ZMailer router adds, are no parameters of RCPT.
-func dsnParameters(notary string) (notify, orcpt string) {
-	for f := range strings.FieldsSeq(notary) {
-		key, value, _ := strings.Cut(f, "=")
-		switch {
-		case strings.EqualFold(key, "NOTIFY"):
-			notify = value
-		case strings.EqualFold(key, "ORCPT"):
-			orcpt = value
-		}
-	}
-	return notify, orcpt
 }
 
 // replaceBare removes bare CRs from a message before it is signed and sent: they are not

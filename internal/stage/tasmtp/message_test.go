@@ -43,7 +43,7 @@ func TestContentIsWhatTheServerTakes(t *testing.T) {
 			s := newStation(t, sink.Port(), "")
 			file := s.NewName()
 			s.Write("queue/"+file, []byte(Envelope()+c.stored))
-			s.Specify(file, Message{Header: c.header, Rcpts: rcpts("smtp", "[127.0.0.1]", "to@there.test")}, int64(len(Envelope())))
+			s.Specify(file, Message{Header: c.header, Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")}, int64(len(Envelope())))
 			Only(t, s.deliver(file, "[127.0.0.1]"), taproto.OK3, "")
 			assert.Equal(t, strings.ReplaceAll(sink.Messages()[0].Data, "\r\n", "\n"), c.want)
 		})
@@ -70,7 +70,7 @@ func TestHeaderThatNeedsSMTPUTF8(t *testing.T) {
 			file := s.NewName()
 			head := fmt.Sprintf("with %s\nfrom <sender@here.test>\nto <to@there.test>\nenv-end\n%s", c.with, c.header)
 			s.Write("queue/"+file, []byte(head+"\nbody\n"))
-			s.Specify(file, Message{Header: c.header, Rcpts: rcpts("smtp", "[127.0.0.1]", "to@there.test")}, int64(len(head)+1))
+			s.Specify(file, Message{Header: c.header, Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")}, int64(len(head)+1))
 			a := s.deliver(file, "[127.0.0.1]")
 			if len(a) != 1 || string(a[0].Word) != c.answer {
 				t.Fatalf("got %+v", a)
@@ -93,7 +93,7 @@ func TestMessageThatCannotBeConverted(t *testing.T) {
 	s := newStation(t, sink.Port(), "", func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	const signed = "MIME-Version: 1.0\nContent-Type: multipart/signed; boundary=s\n"
 	queue := func(header, stored string) []taproto.Answer {
-		return s.deliver(s.Queue(Message{Header: header, Stored: stored, Rcpts: rcpts("smtp", "[127.0.0.1]", "a@there.test", "b@there.test")}), "[127.0.0.1]")
+		return s.deliver(s.Queue(Message{Header: header, Stored: stored, Rcpts: Rcpts("smtp", "[127.0.0.1]", "a@there.test", "b@there.test")}), "[127.0.0.1]")
 	}
 	queue("Subject: first\n", "")
 	for _, a := range queue(signed, "\n--s\n\nä\n--s\n\nsig\n--s--\n") {

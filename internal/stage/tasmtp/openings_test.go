@@ -72,7 +72,7 @@ func (s *station) begin(from, to int) <-chan taproto.Answer {
 	answers := make(chan taproto.Answer, to-from)
 	for i := from; i < to; i++ {
 		host := fmt.Sprintf("h%d.test", i)
-		name := s.Queue(Message{Rcpts: rcpts("smtp", host, "to@"+host)})
+		name := s.Queue(Message{Rcpts: Rcpts("smtp", host, "to@"+host)})
 		go func() {
 			for _, a := range s.deliver(name, host) {
 				answers <- a
@@ -314,7 +314,7 @@ func TestAtk3RefusalIsNotTakenForSilence(t *testing.T) {
 			s := newStation(t, server.port, "")
 			u := s.relay.openings
 			answers := make(chan taproto.Answer, 1)
-			name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.9]", "to@there.test")})
+			name := s.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.9]", "to@there.test")})
 			go func() { answers <- s.deliver(name, "[127.0.0.9]")[0] }()
 			c := server.next()
 			if _, err := fmt.Fprint(c, greeting+"\r\n"); err != nil {

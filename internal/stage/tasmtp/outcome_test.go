@@ -25,8 +25,6 @@ func TestTroubleOfTheHost(t *testing.T) {
 		"silent after the dot":            {broke(smtpclient.PhaseDot, os.ErrDeadlineExceeded, true), false},
 	}
 	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, hostTrouble(&c.res), c.want)
-		})
+		assert.Equal(t, hostTrouble(&c.res), c.want, name)
 	}
 }

@@ -22,7 +22,7 @@ func TestConnectionIsKeptForTheNextMessage(t *testing.T) {
 	assert.Equal(t, sink.Connects(), 1, "connections for 50 messages")
 	// A message that is refused does not cost the connection.
 	for range 3 {
-		name := s.Queue(Message{Sender: "grüße@here.test", Rcpts: rcpts("smtp", "[127.0.0.1]", "to@x")})
+		name := s.Queue(Message{Sender: "grüße@here.test", Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@x")})
 		if got, want := words(s.deliver(name, "[127.0.0.1]")), "error2 sender: "; !strings.HasPrefix(got, want) {
 			t.Errorf("got %s, want %s", got, want)
 		}
@@ -104,7 +104,7 @@ func TestConcurrentDeliveriesHaveAConnectionEach(t *testing.T) {
 	s := newStation(t, sink.Port(), "")
 	var names []string
 	for range slots {
-		names = append(names, s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "to@x")}))
+		names = append(names, s.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@x")}))
 	}
 	var all sync.WaitGroup
 	for _, name := range names {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,18 +17,14 @@ import (
 	. "zmailer/internal/stage/agent/agenttest"
 	. "zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/taproto"
-	"zmailer/internal/workspec"
+	"zmailer/test/suite"
 )
-
-func to(channel, host string) []workspec.Recipient {
-	return []workspec.Recipient{{Channel: channel, Host: host, Address: "to@there.test"}}
-}
 
 // Z2, Z4: a message of 100 MB goes through in constant memory, every byte of it.
 func TestBigMessageInConstantMemory(t *testing.T) {
 	const (
 		lines = 1 << 20
-		limit = 64 << 10 // KB
+		limit = 64 << 20
 	)
 	sink := (&Sink{Discard: true}).Start(t, "", "")
 	spool := NewSpool(t)
@@ -58,43 +53,30 @@ func TestBigMessageInConstantMemory(t *testing.T) {
 	sent.Flush()
 	assert.Must(t, stored.Flush())
 	assert.Must(t, f.Close())
-	spool.Specify(name, Message{Rcpts: to("smtp", "[127.0.0.1]")}, int64(len(Envelope())+1))
+	spool.Specify(name, Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")}, int64(len(Envelope())+1))
 
 	p := start(t, spool, conf(spool, sink), "--slots=4", "smtp")
 	for range 4 {
-		p.answers()
+		p.Answers()
 	}
-	p.say(name + "\t[127.0.0.1]\n")
-	Only(t, p.answers(), taproto.OK3, "")
+	p.Say(name + "\t[127.0.0.1]\n")
+	Only(t, p.Answers(), taproto.OK3, "")
 	if m := sink.Messages(); m[0].Bytes != total || m[0].Sum != sum.Sum32() {
 		t.Errorf("got %d bytes with sum %x, want %d with %x", m[0].Bytes, m[0].Sum, total, sum.Sum32())
 	}
-	if got := peakMemory(t, p.cmd.Process.Pid); got > limit {
-		t.Errorf("peak memory %d KB, want at most %d", got, limit)
+	if got := (suite.Process{Pid: p.Process.Pid}).Peak(); got == 0 || got > limit {
+		t.Errorf("peak memory %d bytes, want at most %d", got, limit)
 	}
-}
-
-// peakMemory is a process's VmHWM, KB.
-func peakMemory(t *testing.T, pid int) int {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Skip(err)
-	}
-	_, rest, _ := strings.Cut(string(b), "VmHWM:")
-	n, err := strconv.Atoi(strings.Fields(rest + " x")[0])
-	assert.Must(t, err)
-	return n
 }
 
 // A17: a signal, or the end of its input, lets the agent finish what it has begun:
 // the recipient is marked and answered, and the server hears QUIT.
 func TestStopFinishesTheMessageAtHand(t *testing.T) {
-	stops := map[string]func(*process) error{
-		"SIGTERM":      func(p *process) error { return p.cmd.Process.Signal(syscall.SIGTERM) },
-		"SIGINT":       func(p *process) error { return p.cmd.Process.Signal(syscall.SIGINT) },
-		"end of input": func(p *process) error { return p.in.Close() },
-		"empty line":   func(p *process) error { _, err := io.WriteString(p.in, "\n"); return err },
+	stops := map[string]func(*Process) error{
+		"SIGTERM":      func(p *Process) error { return p.Process.Signal(syscall.SIGTERM) },
+		"SIGINT":       func(p *Process) error { return p.Process.Signal(syscall.SIGINT) },
+		"end of input": func(p *Process) error { return p.In.Close() },
+		"empty line":   func(p *Process) error { _, err := io.WriteString(p.In, "\n"); return err },
 	}
 	for name, stop := range stops {
 		t.Run(name, func(t *testing.T) {
@@ -107,17 +89,17 @@ func TestStopFinishesTheMessageAtHand(t *testing.T) {
 				return ""
 			}}).Start(t, "", "")
 			spool := NewSpool(t)
-			first, second := spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")}), spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")})
+			first, second := spool.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")}), spool.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")})
 			p := start(t, spool, conf(spool, sink), "smtp")
-			p.answers()
-			p.say(first + "\t[127.0.0.1]\n" + second + "\t[127.0.0.1]\n")
+			p.Answers()
+			p.Say(first + "\t[127.0.0.1]\n" + second + "\t[127.0.0.1]\n")
 			<-atDot
 			assert.Must(t, stop(p))
 			close(goOn)
-			Only(t, p.answers(), taproto.OK3, "")
+			Only(t, p.Answers(), taproto.OK3, "")
 			// Whether the second was begun depends on what came first; what was begun
 			// was finished.
-			assert.Equal(t, p.end(), 0, "exit code: %s", p.stderr.String())
+			assert.Equal(t, p.End(), 0, "exit code: %s", p.Log.String())
 			assert.Equal(t, spool.Tags(first), "+", "tag")
 			if got := spool.Tags(second); got != " " && got != "+" {
 				t.Errorf("tag %q of the one that was not begun", got)
@@ -134,35 +116,26 @@ func TestManyMessagesLeaveNothingOpen(t *testing.T) {
 	spool := NewSpool(t)
 	p := start(t, spool, conf(spool, sink), "--slots=4", "--idle=1m", "smtp")
 	for range slots {
-		p.answers()
+		p.Answers()
 	}
 	job := func(n int) {
 		for range n {
-			p.say(spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")}) + "\t[127.0.0.1]\n")
+			p.Say(spool.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")}) + "\t[127.0.0.1]\n")
 		}
 		for range n {
-			Only(t, p.answers(), taproto.OK3, "")
+			Only(t, p.Answers(), taproto.OK3, "")
 		}
 	}
 	job(2 * slots)
-	before := descriptors(t, p.cmd.Process.Pid)
+	before := suite.Process{Pid: p.Process.Pid}.Descriptors()
 	job(messages)
 	if got := sink.Connects(); got > slots {
 		t.Errorf("%d connections, want at most %d", got, slots)
 	}
-	if got := descriptors(t, p.cmd.Process.Pid); got > before+slots {
+	if got := (suite.Process{Pid: p.Process.Pid}).Descriptors(); got > before+slots {
 		t.Errorf("%d descriptors, %d before", got, before)
 	}
 	assert.Equal(t, len(sink.Messages()), messages+2*slots, "messages")
-}
-
-func descriptors(t *testing.T, pid int) int {
-	t.Helper()
-	d, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		t.Skip(err)
-	}
-	return len(d)
 }
 
 func TestBadStart(t *testing.T) {

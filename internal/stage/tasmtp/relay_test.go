@@ -31,8 +31,8 @@ func newStation(t *testing.T, port int, resolver string, change ...func(*Config)
 	if resolver == "" {
 		resolver = "127.0.0.1:1" // no server: an unexpected query fails the test
 	}
-	cfg := Config{Hostname: "here.test", Port: port, Resolver: resolver, Slots: 4, Idle: Patience,
-		Timeouts: smtpclient.Timeouts{Quit: Patience}}
+	cfg := Config{Hostname: "here.test", Port: port, Resolver: resolver,
+		Limits: Limits{Slots: 4, Idle: Patience, Timeouts: smtpclient.Timeouts{Quit: Patience}}}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -50,7 +50,7 @@ func newPair(t *testing.T, sink *Sink, change ...func(*Config)) (*Sink, *station
 // for a synctest bubble, outside of which the spool was made.
 func stationOn(t *testing.T, spool *Spool, change func(*Config)) *station {
 	t.Helper()
-	cfg := Config{Hostname: "here.test", Resolver: "127.0.0.1:1", Slots: 4}
+	cfg := Config{Hostname: "here.test", Resolver: "127.0.0.1:1", Limits: Limits{Slots: 4}}
 	change(&cfg)
 	return stationFor(t, spool, cfg)
 }
@@ -87,7 +87,7 @@ func (s *station) deliver(name, host string) []taproto.Answer {
 // one queues a message to one recipient, delivers it and returns the answer.
 func (s *station) one(channel, host string) taproto.Answer {
 	s.t.Helper()
-	name := s.Queue(Message{Rcpts: rcpts(channel, host, "to@there.test")})
+	name := s.Queue(Message{Rcpts: Rcpts(channel, host, "to@there.test")})
 	answers := s.deliver(name, host)
 	if len(answers) != 1 {
 		s.t.Fatalf("got %d answers, want 1", len(answers))
@@ -118,14 +118,6 @@ func words(answers []taproto.Answer) string {
 		s = append(s, fmt.Sprintf("%s %s", a.Word, a.Text))
 	}
 	return strings.Join(s, "; ")
-}
-
-func rcpts(channel, host string, addresses ...string) []workspec.Recipient {
-	var list []workspec.Recipient
-	for _, a := range addresses {
-		list = append(list, workspec.Recipient{Channel: channel, Host: host, Address: a})
-	}
-	return list
 }
 
 // closedPort is a TCP port of 127.0.0.1 on which nothing listens.
@@ -203,7 +195,7 @@ func TestBytesAtTheSink(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			file := s.Queue(Message{Header: header, Stored: c.stored, Rcpts: rcpts("smtp", "[127.0.0.1]", "to@there.test")})
+			file := s.Queue(Message{Header: header, Stored: c.stored, Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")})
 			if got := words(s.deliver(file, "[127.0.0.1]")); !strings.HasPrefix(got, "ok3") {
 				t.Fatalf("got %s", got)
 			}
@@ -216,7 +208,7 @@ func TestBytesAtTheSink(t *testing.T) {
 // The diagnostic of a failure has the form that a ZMailer agent writes.
 func TestDiagnosticOfAFailure(t *testing.T) {
 	sink, s := newPair(t, &Sink{Answer: On("RCPT", "550 5.1.1 fail1@b.example.com: no such user here")})
-	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "fail1@b.example.com")})
+	name := s.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "fail1@b.example.com")})
 	s.deliver(name, "[127.0.0.1]")
 	spec := s.Spec(name)
 	if len(spec.Diagnostics) != 1 {
@@ -266,7 +258,7 @@ func TestSuccessReportNamesWhatWasDone(t *testing.T) {
 	for channel, want := range map[string]string{"smtp": "relayed", "smtpx": "relayed", "smtp-slow": "relayed", "lmtp": "delivered"} {
 		sink, s := newPair(t, &Sink{LMTP: channel == "lmtp", Extensions: []string{"PIPELINING"}})
 		host := fmt.Sprintf("[127.0.0.1]:%d", sink.Port())
-		list := rcpts(channel, host, "to@x")
+		list := Rcpts(channel, host, "to@x")
 		list[0].Notary = "NOTIFY=SUCCESS"
 		name := s.Queue(Message{Rcpts: list})
 		s.deliver(name, host)
@@ -278,7 +270,7 @@ func TestSuccessReportNamesWhatWasDone(t *testing.T) {
 
 func TestNullSender(t *testing.T) {
 	sink, s := newPair(t, &Sink{Extensions: []string{"PIPELINING"}})
-	s.deliver(s.Queue(Message{Sender: "-", Rcpts: rcpts("smtp", "[127.0.0.1]", "to@x")}), "[127.0.0.1]")
+	s.deliver(s.Queue(Message{Sender: "-", Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@x")}), "[127.0.0.1]")
 	assert.Equal(t, sink.Messages()[0].Mail, "MAIL From:<>")
 }
 
@@ -297,7 +289,7 @@ func TestTooManyRecipientsGoInSeveralTransactions(t *testing.T) {
 		}
 		return ""
 	}})
-	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x", "d@x", "e@x")})
+	name := s.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x", "d@x", "e@x")})
 	s.deliver(name, "[127.0.0.1]")
 	assert.Equal(t, s.Tags(name), "+++++")
 	if got := len(sink.Messages()); got != 3 || sink.Connects() != 1 {
@@ -308,7 +300,7 @@ func TestTooManyRecipientsGoInSeveralTransactions(t *testing.T) {
 // A server that never takes a second recipient ends the rounds all the same.
 func TestTooManyRecipientsForAServerThatTakesNone(t *testing.T) {
 	_, s := newPair(t, &Sink{Answer: On("RCPT", "452 4.5.3 too many recipients")})
-	name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", "a@x", "b@x")})
+	name := s.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "a@x", "b@x")})
 	assert.Equal(t, words(s.deliver(name, "[127.0.0.1]")), "deferred 452 4.5.3 too many recipients; deferred 452 4.5.3 too many recipients")
 }
 
@@ -316,7 +308,7 @@ func TestTooManyRecipientsForAServerThatTakesNone(t *testing.T) {
 // transactions; all on one connection.
 func TestOneTransactionPerGroup(t *testing.T) {
 	sink, s := newPair(t, &Sink{})
-	list := rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x")
+	list := Rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x")
 	list[1].Ret, list[2].EnvID = "FULL", "other"
 	s.deliver(s.Queue(Message{Rcpts: list}), "[127.0.0.1]")
 	if got := len(sink.Messages()); got != 3 || sink.Connects() != 1 {

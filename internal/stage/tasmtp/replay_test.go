@@ -54,9 +54,9 @@ mx.example.com. 300 IN A 127.0.0.1
 	for _, s := range steps {
 		switch {
 		case !s.Agent:
-			p.say(s.Said)
+			p.Say(s.Said)
 		case s.Said == "#hungry\n":
-			got := p.answers()
+			got := p.Answers()
 			if n == 0 || len(got) == 0 {
 				// At start, and after #idle.
 				if len(got) > 0 {
@@ -74,8 +74,8 @@ mx.example.com. 300 IN A 127.0.0.1
 	if name == "smtp-1199.txt" {
 		compareDiagnostic(t, spool, recorded)
 	}
-	p.in.Close()
-	assert.Equal(t, p.end(), 0, "exit code: %s", p.stderr.String())
+	p.In.Close()
+	assert.Equal(t, p.End(), 0, "exit code: %s", p.Log.String())
 }
 
 // recordedAnswers is those to one job, by offset.

@@ -389,10 +389,5 @@ func (o *selfAddrs) isLocal(addr netip.Addr) bool {
 			}
 		}
 	}
-	for _, l := range o.local {
-		if l == addr {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(o.local, addr)
 }

@@ -70,7 +70,7 @@ worse.test.     300 IN A     127.0.0.1
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			file := s.Queue(Message{Rcpts: rcpts(c.channel, c.host, "a@x", "b@x")})
+			file := s.Queue(Message{Rcpts: Rcpts(c.channel, c.host, "a@x", "b@x")})
 			answers := s.deliver(file, c.host)
 			if len(answers) != 2 {
 				t.Fatalf("got %+v", answers)
@@ -212,7 +212,7 @@ func TestLostAfterTheDotIsInDoubt(t *testing.T) {
 func TestDeadHostIsTriedOncePerMessage(t *testing.T) {
 	var tries atomic.Int32
 	sink, s := newPair(t, &Sink{Answer: func(string) string { tries.Add(1); return "554 no" }})
-	list := rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x")
+	list := Rcpts("smtp", "[127.0.0.1]", "a@x", "b@x", "c@x")
 	list[1].Ret, list[2].EnvID = "FULL", "other"
 	if answers := s.deliver(s.Queue(Message{Rcpts: list}), "[127.0.0.1]"); len(answers) != 3 {
 		t.Errorf("got %+v", answers)
@@ -354,9 +354,7 @@ func TestRemoteIsNamedAsInReports(t *testing.T) {
 		"unix":          {target{"unix", "/run/lmtp.sock", ""}, local, "x-unix; /run/lmtp.sock"},
 	}
 	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, c.t.remote(c.local), c.want)
-		})
+		assert.Equal(t, c.t.remote(c.local), c.want, name)
 	}
 }
 

@@ -45,8 +45,8 @@ func TestRulesOnReplies(t *testing.T) {
 			spool := NewSpool(t)
 			setRules(t, spool, "# one line of comment\n"+c.rule+"\n")
 			p := startIn(t, spool, conf(spool, sink))
-			p.say(spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")}) + "\t[127.0.0.1]\n")
-			a := p.answers()
+			p.Say(spool.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")}) + "\t[127.0.0.1]\n")
+			a := p.Answers()
 			if len(a) != 1 || a[0].Word != c.word || a[0].After != c.after || !strings.Contains(a[0].Text, c.text) {
 				t.Errorf("got %+v, want %s %v %s", a, c.word, c.after, c.text)
 			}
@@ -72,10 +72,10 @@ func TestRulesSeeTheReplyOfARecipientThatIsTriedApart(t *testing.T) {
 			spool := NewSpool(t)
 			setRules(t, spool, c.rule+"\n")
 			p := startIn(t, spool, conf(spool, sink))
-			rcpts := append(to("smtp", "[127.0.0.1]"), to("smtp", "[127.0.0.1]")...)
+			rcpts := append(Rcpts("smtp", "[127.0.0.1]", "to@there.test"), Rcpts("smtp", "[127.0.0.1]", "to@there.test")...)
 			rcpts[1].Address = "b@there.test"
-			p.say(spool.Queue(Message{Rcpts: rcpts}) + "\t[127.0.0.1]\n")
-			a := p.answers()
+			p.Say(spool.Queue(Message{Rcpts: rcpts}) + "\t[127.0.0.1]\n")
+			a := p.Answers()
 			if len(a) != 2 || a[0].Word != taproto.OK3 || a[1].Word != c.word || a[1].Text != c.text {
 				t.Errorf("got %+v, want %s %q", a, c.word, c.text)
 			}
@@ -90,11 +90,11 @@ func TestTheNextSourceServesTheRetry(t *testing.T) {
 	spool := NewSpool(t)
 	setRules(t, spool, "smtp/* source /reputation/\n")
 	p := startIn(t, spool, conf(spool, sink), "SOURCES=127.0.0.2,127.0.0.3")
-	name := spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")})
+	name := spool.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")})
 	var peers []string
 	for range 3 {
-		p.say(name + "\t[127.0.0.1]\n")
-		a := p.answers()
+		p.Say(name + "\t[127.0.0.1]\n")
+		a := p.Answers()
 		if len(a) != 1 {
 			t.Fatalf("got %+v", a)
 		}

@@ -159,12 +159,7 @@ func (r *Relay) setTerms(d *agent.Delivery, key *poolKey, rcpts []*agent.Recipie
 
 // requiresTLS reports whether a recipient's N line has REQUIRETLS=YES.
 func requiresTLS(rcpt *agent.Recipient) bool {
-	for f := range strings.FieldsSeq(rcpt.Notary) {
-		if key, value, _ := strings.Cut(f, "="); strings.EqualFold(key, "REQUIRETLS") && strings.EqualFold(value, "YES") {
-			return true
-		}
-	}
-	return false
+	return strings.EqualFold(rcpt.Param("REQUIRETLS"), "YES")
 }
 
 // terms of a part of a message: where it goes, from whom, whether a recipient's N line
@@ -205,13 +200,7 @@ func (t *terms) login() smtpclient.Account {
 // relaxesTLS reports whether a header has "TLS-Required: No" (RFC 8689 §5).
 func relaxesTLS(header []byte) bool {
 	name := []byte("tls-required:")
-	for len(header) > 0 {
-		line := header
-		if i := bytes.IndexByte(header, '\n'); i >= 0 {
-			line, header = header[:i], header[i+1:]
-		} else {
-			header = nil
-		}
+	for line := range bytes.Lines(header) {
 		if len(line) > len(name) && bytes.EqualFold(line[:len(name)], name) {
 			return bytes.EqualFold(bytes.TrimSpace(line[len(name):]), []byte("no"))
 		}

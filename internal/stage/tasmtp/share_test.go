@@ -20,7 +20,7 @@ func (s *station) together(n int, host string) []taproto.Answer {
 	answers := make([]taproto.Answer, n)
 	names := make([]string, n)
 	for i := range n {
-		names[i] = s.Queue(Message{Rcpts: rcpts("smtp", host, fmt.Sprintf("to%d@there.test", i))})
+		names[i] = s.Queue(Message{Rcpts: Rcpts("smtp", host, fmt.Sprintf("to%d@there.test", i))})
 	}
 	var all sync.WaitGroup
 	for i, name := range names {
@@ -75,7 +75,7 @@ func TestConnectionsToAHostAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sink := (&Sink{Extensions: extensions}).Start(t, "", "")
 			s := newStation(t, farFrom(t, sink.Addr(), 2*time.Millisecond), "", func(c *Config) { c.Slots, c.Connections = 16, 2 })
-			large := s.Queue(Message{Stored: "\n" + strings.Repeat("a line\n", 50_000), Rcpts: rcpts("smtp", "[127.0.0.1]", "large@there.test")})
+			large := s.Queue(Message{Stored: "\n" + strings.Repeat("a line\n", 50_000), Rcpts: Rcpts("smtp", "[127.0.0.1]", "large@there.test")})
 			var done sync.WaitGroup
 			done.Go(func() {
 				if a := s.deliver(large, "[127.0.0.1]"); a[0].Word != taproto.OK3 {

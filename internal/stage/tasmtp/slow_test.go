@@ -40,7 +40,7 @@ func TestDel9SlowReaderIsCutOff(t *testing.T) {
 				s := stationOn(t, spool, func(cfg *Config) { cfg.MinRate, cfg.MaxTime = c.rate, c.most })
 				servers := s.serve(inMemory{every: c.every})
 				body := "\n" + strings.Repeat("a line of a large message that is 50 bytes in all\n", 6<<20/50)
-				name := s.Queue(Message{Stored: body, Rcpts: rcpts("smtp", "[127.0.0.1]", "to@there.test")})
+				name := s.Queue(Message{Stored: body, Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")})
 				begin := time.Now()
 				a := s.deliver(name, "[127.0.0.1]")[0]
 				took := time.Since(begin)
@@ -67,7 +67,7 @@ func TestDel9SlowAnswersAreCutOff(t *testing.T) {
 		for i := range maxRcpts {
 			to = append(to, fmt.Sprintf("to%d@there.test", i))
 		}
-		name := s.Queue(Message{Rcpts: rcpts("smtp", "[127.0.0.1]", to...)})
+		name := s.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", to...)})
 		begin := time.Now()
 		for _, a := range s.deliver(name, "[127.0.0.1]") {
 			if a.Word == taproto.OK3 || a.Word == taproto.Error2 || strings.Contains(a.Text, "in doubt") {

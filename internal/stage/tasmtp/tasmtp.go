@@ -43,40 +43,47 @@ type Config struct {
 	PostOffice string // directory
 	Strict     bool   // SYNC=strict
 	Channels   []string
-	Slots      int
 	Hostname   string // our name, for EHLO and to recognize ourselves among MX records
 	Port       int    // of other hosts' servers; 0: 25
 	// Listeners are the addresses that smtpserver takes mail on, an unspecified one for all
 	// of this machine: no MX record sends mail there.
 	Listeners []netip.AddrPort
-	Resolver  string        // host:port of a name server; "": those of /etc/resolv.conf
-	Idle      time.Duration // how long a connection is kept for the next message; 0: not
+	Resolver  string // host:port of a name server; "": those of /etc/resolv.conf
 	// Sources are the addresses that connections are made from, and Helo our name for
 	// EHLO there; empty: the system's choice, and Hostname.
 	Sources []Source
 	Helo    string
-	Replies string // path of the file of rules on replies; "": there are none
-	Discard string // path of the table of EHLO keywords to discard; "": there is none
+	Limits
+	Files
+	SignNets []netip.Prefix // whose clients' mail is ours to sign
+	Security Security
+	Retired  []*config.Error // settings that are ignored, to be logged
+	Log      *slog.Logger    // nil: discarded
+}
+
+// Limits bound connections and the time that they take.
+type Limits struct {
+	Slots       int           // deliveries at once
+	Connections int           // to one host; 0: as many as slots
+	Idle        time.Duration // how long a connection is kept for the next message; 0: not
 	// Search bounds the finding and connecting of one server among all addresses of
 	// a destination; 0: 3 min.
 	Search time.Duration
-	// Connections bounds those to one host; 0: as many as slots.
-	Connections int
-	// DKIM is the path of the table of keys, "": mail is not signed; SignNets are the
-	// networks whose clients' mail is ours to sign.
-	DKIM     string
-	SignNets []netip.Prefix
 	// DeadTime is how long an address that did not answer is tried last; 0: it keeps
 	// its turn.
 	DeadTime time.Duration
 	Timeouts smtpclient.Timeouts
 	// MinRate and MaxTime bound the time that a server may take over content, as
 	// smtpclient.Config has them.
-	MinRate  int64
-	MaxTime  time.Duration
-	Security Security
-	Retired  []*config.Error // settings that are ignored, to be logged
-	Log      *slog.Logger    // nil: discarded
+	MinRate int64
+	MaxTime time.Duration
+}
+
+// Files are paths of tables; "": there is none.
+type Files struct {
+	Replies string // rules on replies
+	Discard string // EHLO keywords to discard
+	DKIM    string // keys; without it mail is not signed
 }
 
 // ConfigFrom reads the settings SMTPPORT, RESOLVER, DEADTIME, SMTPMINRATE, SMTPMAXTIME,
@@ -84,40 +91,27 @@ type Config struct {
 // zmailer.conf. The postoffice is the directory above the
 // working directory, which is transport/.
 func ConfigFrom(c *config.Config) (Config, error) {
-	port, err := c.Int("SMTPPORT", 25)
-	if err != nil {
-		return Config{}, err
-	}
-	deadTime, err := c.Duration("DEADTIME", 15*time.Minute)
-	if err != nil {
-		return Config{}, err
-	}
-	rate, err := c.Int("SMTPMINRATE", 500)
-	if err != nil {
-		return Config{}, err
-	}
-	maxTime, err := c.Duration("SMTPMAXTIME", 6*time.Hour)
-	if err != nil {
-		return Config{}, err
-	}
-	nets, err := signNets(c)
-	if err != nil {
-		return Config{}, err
-	}
+	port, err1 := c.Int("SMTPPORT", 25)
+	deadTime, err2 := c.Duration("DEADTIME", 15*time.Minute)
+	rate, err3 := c.Int("SMTPMINRATE", 500)
+	maxTime, err4 := c.Duration("SMTPMAXTIME", 6*time.Hour)
+	nets, err5 := signNets(c)
+	security, err6 := securityFrom(c)
 	hostname, err := c.Hostname()
-	if err != nil {
+	if err == nil {
+		if _, bad := helloName(hostname); bad != nil {
+			err = c.Invalid("HOSTNAME", "cannot be used", bad)
+		}
+	}
+	if err := errors.Join(err1, err2, err3, err4, err5, err, err6); err != nil {
 		return Config{}, err
 	}
-	if _, err := helloName(hostname); err != nil {
-		return Config{}, c.Invalid("HOSTNAME", "cannot be used", err)
-	}
-	security, err := securityFrom(c)
-	if err != nil {
-		return Config{}, err
-	}
-	return Config{PostOffice: "..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname,
-		Port: port, Resolver: c.String("RESOLVER", ""), Replies: c.Path("replies"), Discard: c.Path(discardFile), DeadTime: deadTime,
-		DKIM: c.Path("dkim"), SignNets: nets, MinRate: int64(rate), MaxTime: maxTime, Retired: c.Retired(), Listeners: ownListeners(c)}, nil
+	return Config{
+		PostOffice: "..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname, Port: port,
+		Resolver: c.String("RESOLVER", ""), SignNets: nets, Retired: c.Retired(), Listeners: ownListeners(c),
+		Limits: Limits{DeadTime: deadTime, MinRate: int64(rate), MaxTime: maxTime},
+		Files:  Files{Replies: c.Path("replies"), Discard: c.Path(discardFile), DKIM: c.Path("dkim")},
+	}, nil
 }
 
 // discardFile is the table of EHLO keywords beside zmailer.conf.

@@ -33,8 +33,7 @@ func (r *security) secure(l *link, nc net.Conn, g *requirement) *refusal {
 	// RFC 8689 §4.2.1: a server that offers it promises to require TLS in turn.
 	if g.require && !l.conn.Extensions().RequireTLS {
 		why := never(notSafe, "the message requires TLS, and the server does not know REQUIRETLS")
-		why.remote, why.text = l.remote, l.conn.HelloText()
-		l.conn.Quit()
+		l.leave(why)
 		return why
 	}
 	if g.account != nil {
@@ -48,6 +47,12 @@ func (r *security) secure(l *link, nc net.Conn, g *requirement) *refusal {
 	return nil
 }
 
+// leave ends a session that was opened, with what was said in it.
+func (l *link) leave(why *refusal) {
+	why.remote, why.text = l.remote, l.conn.HelloText()
+	l.conn.Quit()
+}
+
 // startTLS puts TLS under the session if the server offers it.
 func (r *security) startTLS(l *link, nc net.Conn, g *requirement) *refusal {
 	if !l.conn.Extensions().StartTLS {
@@ -56,8 +61,7 @@ func (r *security) startTLS(l *link, nc net.Conn, g *requirement) *refusal {
 			return nil
 		}
 		why := g.insecure("the server does not offer STARTTLS, and TLS is wanted")
-		why.remote, why.text = l.remote, l.conn.HelloText()
-		l.conn.Quit()
+		l.leave(why)
 		r.tlsFailed(l, g, errors.New("the server does not offer STARTTLS"))
 		return why
 	}
@@ -162,8 +166,7 @@ func ipOf(a net.Addr) string {
 func (r *security) login(l *link, nc net.Conn, g *requirement) *refusal {
 	if l.conn.TLS() == nil && (!isLoopback(nc) || r.far) && !(g.off && g.account.Cleartext) {
 		why := g.insecure("the password of " + g.account.Where + " is not sent in the clear")
-		why.remote, why.text = l.remote, l.conn.HelloText()
-		l.conn.Quit()
+		l.leave(why)
 		return why
 	}
 	err := l.conn.Auth(g.terms.login())

@@ -13,10 +13,12 @@ import (
 )
 
 // startIn runs ta-smtp in a zone.
-func startIn(t *testing.T, spool *Spool, conf string, env ...string) *process {
+func startIn(t *testing.T, spool *Spool, conf string, env ...string) *Process {
 	t.Helper()
-	p := startWith(t, command(t, spool, conf, "--idle=1m", "smtp"), env...)
-	p.answers()
+	cmd := command(t, spool, conf, "--idle=1m", "smtp")
+	cmd.Env = append(cmd.Env, env...)
+	p := Start(t, cmd)
+	p.Answers()
 	return p
 }
 
@@ -34,8 +36,8 @@ func TestZonesHaveTheirOwnSourcesAndNames(t *testing.T) {
 	}
 	for i, z := range zones {
 		p := startIn(t, spool, conf(spool, sink), "SOURCES="+z.sources, "HELO="+z.helo)
-		p.say(spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")}) + "\t[127.0.0.1]\n")
-		Only(t, p.answers(), taproto.OK3, "")
+		p.Say(spool.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")}) + "\t[127.0.0.1]\n")
+		Only(t, p.Answers(), taproto.OK3, "")
 		if m := sink.Messages()[i]; m.Peer != z.peer || m.Hello != z.hello {
 			t.Errorf("zone %+v: it came from %s as %s", z, m.Peer, m.Hello)
 		}
@@ -50,13 +52,13 @@ func TestAMessageKeepsItsSource(t *testing.T) {
 	const messages = 24
 	var names []string
 	for range messages {
-		names = append(names, spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")}))
+		names = append(names, spool.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")}))
 	}
 	for range 3 {
 		p := startIn(t, spool, conf(spool, sink), "SOURCES=127.0.0.2,127.0.0.3,127.0.0.4")
 		for _, name := range names {
-			p.say(name + "\t[127.0.0.1]\n")
-			p.answers()
+			p.Say(name + "\t[127.0.0.1]\n")
+			p.Answers()
 		}
 	}
 	seen := map[string]int{}
@@ -88,8 +90,8 @@ func TestASourceThatCannotBeBoundIsOurFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			spool := NewSpool(t)
 			p := startIn(t, spool, conf(spool, sink), "SOURCES="+c.sources)
-			p.say(spool.Queue(Message{Rcpts: to("smtp", "[127.0.0.1]")}) + "\t[127.0.0.1]\n")
-			a := p.answers()
+			p.Say(spool.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")}) + "\t[127.0.0.1]\n")
+			a := p.Answers()
 			Only(t, a, taproto.Deferred, c.text)
 			assert.Contains(t, a[0].Notary, "4.3.5")
 		})

@@ -1,11 +1,9 @@
 package smtpclient
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"io"
-	"net"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -188,33 +186,6 @@ func BenchmarkData(b *testing.B) {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
-
-// acceptAll is a server with PIPELINING that takes every message. It answers each
-// command before it reads the next.
-func acceptAll(nc net.Conn) {
-	defer nc.Close()
-	r := bufio.NewReader(nc)
-	io.WriteString(nc, "220 x\r\n")
-	for {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			return
-		}
-		answer := "250 ok\r\n"
-		switch {
-		case strings.HasPrefix(line, "EHLO"):
-			answer = "250-x\r\n250-PIPELINING\r\n250 8BITMIME\r\n"
-		case line == "DATA\r\n":
-			io.WriteString(nc, "354 go\r\n")
-			if _, err := readBody(r); err != nil {
-				return
-			}
-		}
-		if _, err := io.WriteString(nc, answer); err != nil {
-			return
-		}
-	}
-}
 
 func TestMailParameters(t *testing.T) {
 	all := Extensions{Size: true, EightBitMIME: true, DSN: true, SMTPUTF8: true}

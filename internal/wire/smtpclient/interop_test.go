@@ -1,6 +1,7 @@
 package smtpclient
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,7 @@ type peer struct {
 	mu   sync.Mutex
 	seen []string // one line per event
 	data []string
+	tls  int // messages that came under TLS
 }
 
 func (p *peer) note(format string, args ...any) {
@@ -34,7 +36,10 @@ func (p *peer) message(i int) string {
 }
 
 // peerSession answers by the recipient's name.
-type peerSession struct{ *peer }
+type peerSession struct {
+	*peer
+	conn *smtp.Conn
+}
 
 func (s peerSession) Reset()        {}
 func (s peerSession) Logout() error { return nil }
@@ -57,6 +62,9 @@ func (s peerSession) Data(r io.Reader) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.data = append(s.data, string(b))
+	if _, ok := s.conn.TLSConnectionState(); ok {
+		s.tls++
+	}
 	return err
 }
 
@@ -65,11 +73,12 @@ func (s peerSession) LMTPData(r io.Reader, c smtp.StatusCollector) error {
 	return s.Data(r)
 }
 
-// servePeer serves one go-smtp server until the test ends.
-func servePeer(t *testing.T, lmtp bool) (*peer, *Conn) {
+// servePeer serves one go-smtp server, which offers TLS if it is given, until the test ends.
+func servePeer(t *testing.T, lmtp bool, secure *tls.Config) (*peer, *Conn) {
 	t.Helper()
 	p := &peer{}
-	srv := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return peerSession{p}, nil }))
+	srv := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) { return peerSession{p, c}, nil }))
+	srv.TLSConfig = secure
 	srv.Domain, srv.LMTP, srv.EnableDSN, srv.EnableSMTPUTF8 = "peer.test", lmtp, true, true
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.Must(t, err)
@@ -90,7 +99,7 @@ func servePeer(t *testing.T, lmtp bool) (*peer, *Conn) {
 // Another implementation understands us: parameters, pipelining, bytes, several
 // messages on one connection.
 func TestAnotherServerUnderstandsUs(t *testing.T) {
-	p, c := servePeer(t, false)
+	p, c := servePeer(t, false, nil)
 	bodies := []string{"\nplain\n", "\n.\n..\nno newline", "\n", "\n" + strings.Repeat("line\n.\n", 50000)}
 	for i, body := range bodies {
 		m := message("ok@test", "no@test", "grüße@test")
@@ -121,7 +130,7 @@ func TestAnotherServerUnderstandsUs(t *testing.T) {
 }
 
 func TestAnotherLMTPServerUnderstandsUs(t *testing.T) {
-	_, c := servePeer(t, true)
+	_, c := servePeer(t, true, nil)
 	for range 3 {
 		res, err := c.Send(message("a@test", "no@test", "full@test", "b@test"))
 		assert.Must(t, err)

@@ -4,13 +4,10 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
-	"io"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/emersion/go-smtp"
 	"github.com/xdg-go/scram"
 
 	"zmailer/internal/run/assert"
@@ -173,58 +170,21 @@ C: STARTTLS
 `
 
 // secured is a session with a go-smtp server under TLS.
-func secured(t *testing.T, cfg *tls.Config) (*Conn, error) {
+func secured(t *testing.T, cfg *tls.Config) (*peer, *Conn, error) {
 	t.Helper()
 	ca := testpeer.NewCA(t, "test")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	assert.Must(t, err)
-	p := &tlsPeer{}
-	s := smtp.NewServer(p)
-	s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{ca.Issue("mx.test")}}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	t.Cleanup(func() {
-		s.Close()
-		<-served
-	})
-	nc, err := net.Dial("tcp", l.Addr().String())
-	assert.Must(t, err)
-	c := New(nc, Config{Hostname: "client.test", Timeouts: short(patience)})
-	t.Cleanup(func() { c.Close() })
-	assert.Must(t, c.Hello())
+	p, c := servePeer(t, false, &tls.Config{Certificates: []tls.Certificate{ca.Issue("mx.test")}})
 	if !c.Extensions().StartTLS {
 		t.Fatal("no STARTTLS is offered")
 	}
 	if cfg.RootCAs == nil && !cfg.InsecureSkipVerify {
 		cfg.RootCAs = ca.Pool()
 	}
-	return c, c.StartTLS(cfg)
-}
-
-// tlsPeer takes everything, and tells whether it came under TLS.
-type tlsPeer struct{}
-
-func (p *tlsPeer) NewSession(c *smtp.Conn) (smtp.Session, error) { return &tlsSession{conn: c}, nil }
-
-type tlsSession struct{ conn *smtp.Conn }
-
-func (s *tlsSession) Reset()                               {}
-func (s *tlsSession) Logout() error                        { return nil }
-func (s *tlsSession) Mail(string, *smtp.MailOptions) error { return nil }
-func (s *tlsSession) Rcpt(string, *smtp.RcptOptions) error { return nil }
-func (s *tlsSession) Data(r io.Reader) error {
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		return err
-	}
-	text := "in the clear"
-	if _, ok := s.conn.TLSConnectionState(); ok {
-		text = "under TLS"
-	}
-	return &smtp.SMTPError{Code: 250, EnhancedCode: smtp.EnhancedCode{2, 0, 0}, Message: text}
+	return p, c, c.StartTLS(cfg)
 }
 
 func TestMessageUnderTLS(t *testing.T) {
-	c, err := secured(t, &tls.Config{ServerName: "mx.test"})
+	p, c, err := secured(t, &tls.Config{ServerName: "mx.test"})
 	assert.Must(t, err)
 	if c.TLS() == nil || c.TLS().Version != tls.VersionTLS13 {
 		t.Errorf("got %+v", c.TLS())
@@ -232,14 +192,14 @@ func TestMessageUnderTLS(t *testing.T) {
 	if c.Extensions().StartTLS {
 		t.Error("STARTTLS of the session in the clear is still known")
 	}
-	res, err := c.Send(message("a@test"))
-	if err != nil || !strings.Contains(res[0].Reply.Text, "under TLS") {
-		t.Errorf("got %+v, %v", res, err)
-	}
+	res, err := c.Send(message("ok@test"))
+	assert.Must(t, err)
+	assert.Same(t, outcomes(res), []string{"delivered 2.0.0 waiting for the answer to the final dot"})
+	assert.Equal(t, p.tls, 1, "messages under TLS")
 }
 
 func TestRefusedCertificateEndsTheConnection(t *testing.T) {
-	c, err := secured(t, &tls.Config{ServerName: "other.test"})
+	_, c, err := secured(t, &tls.Config{ServerName: "other.test"})
 	var refused *TLSError
 	if !errors.As(err, &refused) || c.Usable() {
 		t.Errorf("got %v, usable %v", err, c.Usable())

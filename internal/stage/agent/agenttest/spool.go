@@ -57,6 +57,15 @@ type Message struct {
 	Rcpts  []workspec.Recipient
 }
 
+// Rcpts are recipients of one channel and host.
+func Rcpts(channel, host string, addresses ...string) []workspec.Recipient {
+	var list []workspec.Recipient
+	for _, a := range addresses {
+		list = append(list, workspec.Recipient{Channel: channel, Host: host, Address: a})
+	}
+	return list
+}
+
 // Queue writes the message file and its specification and returns their name.
 func (s *Spool) Queue(m Message) string {
 	s.t.Helper()

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"zmailer/internal/run/assert"
-	"zmailer/internal/wire/taproto"
 )
 
 // Patience bounds every wait; no test takes nearly so long.
@@ -75,14 +74,6 @@ func After(n int, command, answer string, anew bool) func(string) string {
 			}
 		}
 		return ""
-	}
-}
-
-// Only wants one answer, with a word and a text in it.
-func Only(t testing.TB, answers []taproto.Answer, word taproto.Word, text string) {
-	t.Helper()
-	if len(answers) != 1 || answers[0].Word != word || !strings.Contains(answers[0].Text, text) {
-		t.Errorf("got %+v, want %s %q", answers, word, text)
 	}
 }
 

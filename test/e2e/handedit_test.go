@@ -134,14 +134,6 @@ var handEdits = map[string]struct {
 		assert.Must(e.t, os.Remove(e.path("queue")))
 		assert.Must(e.t, os.Remove(e.path("transport")))
 	}},
-	"specification replaced by a directory": {do: func(e *edited) {
-		aside := filepath.Join(e.s.Dir, "spec."+e.name)
-		e.move(e.path("transport"), aside)
-		assert.Must(e.t, os.Mkdir(e.path("transport"), 0o755))
-		event(e.t, e.s, "vanished", "name", e.name)
-		assert.Must(e.t, os.Remove(e.path("transport")))
-		e.move(aside, e.path("transport"))
-	}},
 	"rights taken": {do: func(e *edited) {
 		assert.Must(e.t, os.Chmod(e.path("queue"), 0))
 		assert.Must(e.t, os.Chmod(e.path("transport"), 0))
@@ -166,7 +158,8 @@ var handEdits = map[string]struct {
 	}},
 }
 
-// K9, K10, M21: an operator edits files while scheduler and agents run: no process dies, each edit
+// K9, K10, M21, and the traps "a corrupt file that kills a daemon" and "an administrator's command
+// that kills a daemon": an operator edits files while scheduler and agents run: no process dies, each edit
 // is logged, other mail goes on, no recipient gets a message twice, and the daemons sleep again.
 func TestHandEditsWhileDaemonsRun(t *testing.T) {
 	t.Parallel()

@@ -120,7 +120,7 @@ func TestIdleDaemonsSleep(t *testing.T) {
 	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "far@sink.example", "alice@mta.example")
 	assert.Must(t, sink.Wait(1, patience))
 	awaitEmpty(t, s)
-	const watched = 20 * time.Second
+	const watched = 30 * time.Second
 	timer := time.NewTimer(12 * time.Second) // idle connections end, runtimes collect
 	<-timer.C
 	// Where others keep the processors busy what is one wait may take several: then the

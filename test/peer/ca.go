@@ -57,20 +57,25 @@ func (ca *CA) File() string {
 // Pair makes a server's certificate and gives the paths of it and its key.
 func (ca *CA) Pair(names ...string) (cert, key string) {
 	ca.t.Helper()
-	issued := ca.Issue(names...)
+	dir := ca.t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	ca.Write(cert, key, ca.Issue(names...))
+	return cert, key
+}
+
+// Write writes a certificate with the authority's own behind it, and its key, as files.
+func (ca *CA) Write(cert, key string, issued tls.Certificate) {
+	ca.t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(issued.PrivateKey)
 	if err != nil {
 		ca.t.Fatal(err)
 	}
-	dir := ca.t.TempDir()
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issued.Certificate[0]})
 	err = errors.Join(os.WriteFile(cert, append(chain, ca.PEM...), 0o644),
 		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
 	if err != nil {
 		ca.t.Fatal(err)
 	}
-	return cert, key
 }
 
 // Issue makes a server's certificate for names or addresses; the authority's own stands

@@ -13,28 +13,21 @@ import (
 // line in. It fails with ErrTooLarge if Read would refuse the envelope. On an error b's bytes are as they were.
 func Append(b []byte, e *Envelope) ([]byte, error) {
 	w := writer{b: b}
-	w.flag("external", e.External)
-	w.value("rcvdfrom", e.RcvdFrom)
-	for _, c := range e.Comments {
-		w.value("comment", c)
+	for _, p := range places {
+		switch {
+		case p.flag != nil:
+			w.flag(p.keyword, *p.flag(e))
+			continue
+		case p.keyword == "envid": // the sender stands before it
+			w.sender(e)
+		}
+		w.value(p.keyword, *p.value(e))
+		if p.keyword == "rcvdfrom" {
+			for _, c := range e.Comments {
+				w.value("comment", c)
+			}
+		}
 	}
-	w.value("bodytype", e.BodyType)
-	w.flag("errormsg", e.ErrorMsg)
-	w.value("with", e.With)
-	w.value("identinfo", e.IdentInfo)
-	w.value("fullname", e.FullName)
-	w.value("loginname", e.LoginName)
-	w.value("via", e.Via)
-	w.value("user", e.User)
-	w.value("verbose", e.Verbose)
-	switch {
-	case e.From != "":
-		w.address("from", e.From)
-	case e.HasFrom:
-		w.value("channel", "error")
-	}
-	w.value("envid", e.EnvID)
-	w.value("notaryret", e.NotaryRet)
 	for i := range e.Recipients {
 		r := &e.Recipients[i]
 		w.value("todsn", r.DSN)
@@ -67,6 +60,15 @@ func (w *writer) fail(keyword, value string, err error) {
 func (w *writer) flag(keyword string, on bool) {
 	if on {
 		w.b = append(append(w.b, keyword...), '\n')
+	}
+}
+
+func (w *writer) sender(e *Envelope) {
+	switch {
+	case e.From != "":
+		w.address("from", e.From)
+	case e.HasFrom:
+		w.value("channel", "error")
 	}
 }
 

@@ -7,39 +7,50 @@ import (
 	"zmailer/internal/mail/address"
 )
 
-// keyword is an envelope keyword that we know.
-type keyword uint8
+// place is where the value of a keyword is held: in a string, or as a line that is there or
+// not.
+type place struct {
+	keyword string
+	value   func(*Envelope) *string
+	flag    func(*Envelope) *bool
+}
 
-const (
-	kNone keyword = iota
-	kExternal
-	kRcvdFrom
-	kBodyType
-	kErrorMsg
-	kWith
-	kIdentInfo
-	kComment
-	kFullName
-	kLoginName
-	kVia
-	kUser
-	kVerbose
-	kFrom
-	kChannel
-	kEnvID
-	kNotaryRet
-	kToDSN
-	kTo
-	kSubmitter
-)
+// places are the keywords with one place, in the order in which they are written.
+var places = []place{
+	{keyword: "external", flag: func(e *Envelope) *bool { return &e.External }},
+	{keyword: "rcvdfrom", value: func(e *Envelope) *string { return &e.RcvdFrom }},
+	{keyword: "bodytype", value: func(e *Envelope) *string { return &e.BodyType }},
+	{keyword: "errormsg", flag: func(e *Envelope) *bool { return &e.ErrorMsg }},
+	{keyword: "with", value: func(e *Envelope) *string { return &e.With }},
+	{keyword: "identinfo", value: func(e *Envelope) *string { return &e.IdentInfo }},
+	{keyword: "fullname", value: func(e *Envelope) *string { return &e.FullName }},
+	{keyword: "loginname", value: func(e *Envelope) *string { return &e.LoginName }},
+	{keyword: "via", value: func(e *Envelope) *string { return &e.Via }},
+	{keyword: "user", value: func(e *Envelope) *string { return &e.User }},
+	{keyword: "verbose", value: func(e *Envelope) *string { return &e.Verbose }},
+	{keyword: "envid", value: func(e *Envelope) *string { return &e.EnvID }},
+	{keyword: "notaryret", value: func(e *Envelope) *string { return &e.NotaryRet }},
+}
+
+// keywords are all that we know: those with one place, and those that parse treats itself.
+var keywords = func() map[string]place {
+	all := map[string]place{}
+	for _, p := range places {
+		all[p.keyword] = p
+	}
+	for _, k := range []string{"comment", "from", "channel", "todsn", "to", "submitter"} {
+		all[k] = place{keyword: k}
+	}
+	return all
+}()
 
 // longestKeyword bounds the copy that keywordOf makes.
 const longestKeyword = len("notaryret")
 
 // keywordOf finds a keyword, whatever its case.
-func keywordOf(word []byte) keyword {
+func keywordOf(word []byte) (k place, known bool) {
 	if len(word) > longestKeyword {
-		return kNone
+		return place{}, false
 	}
 	var lower [longestKeyword]byte
 	for i, b := range word {
@@ -48,47 +59,8 @@ func keywordOf(word []byte) keyword {
 		}
 		lower[i] = b
 	}
-	switch string(lower[:len(word)]) {
-	case "external":
-		return kExternal
-	case "rcvdfrom":
-		return kRcvdFrom
-	case "bodytype":
-		return kBodyType
-	case "errormsg":
-		return kErrorMsg
-	case "with":
-		return kWith
-	case "identinfo":
-		return kIdentInfo
-	case "comment":
-		return kComment
-	case "fullname":
-		return kFullName
-	case "loginname":
-		return kLoginName
-	case "via":
-		return kVia
-	case "user":
-		return kUser
-	case "verbose":
-		return kVerbose
-	case "from":
-		return kFrom
-	case "channel":
-		return kChannel
-	case "envid":
-		return kEnvID
-	case "notaryret":
-		return kNotaryRet
-	case "todsn":
-		return kToDSN
-	case "to":
-		return kTo
-	case "submitter":
-		return kSubmitter
-	}
-	return kNone
+	k, known = keywords[string(lower[:len(word)])]
+	return k, known
 }
 
 // octets is the comment that a draft of ours starts with (postoffice.Draft): the size
@@ -108,24 +80,27 @@ func (e *Envelope) parse(text string) error {
 		text = rest
 		word, value, reason := cutKeyword(line)
 		if reason == "" {
-			switch k := keywordOf([]byte(word)); k {
-			case kNone:
+			k, known := keywordOf([]byte(word))
+			switch {
+			case !known:
 				e.Unknown = append(e.Unknown, word)
-			case kToDSN:
+			case k.flag != nil:
+				*k.flag(e) = true
+			case k.value != nil:
+				*k.value(e) = value
+			case k.keyword == "todsn":
 				dsn, hasDSN = value, true
-			case kTo:
+			case k.keyword == "to":
 				reason = e.addRecipients(value, dsn)
 				dsn, hasDSN = "", false
-			case kFrom, kChannel:
-				reason = e.setSender(k, value)
-			case kComment:
+			case k.keyword == "comment":
 				e.addComment(n, value)
-			case kSubmitter:
+			case k.keyword == "submitter":
 				if n != 2 || e.Octets < 0 || !e.setSubmitter(value) {
 					e.Unknown = append(e.Unknown, word)
 				}
 			default:
-				e.set(k, value)
+				reason = e.setSender(k.keyword, value)
 			}
 		}
 		if reason != "" {
@@ -166,47 +141,6 @@ func cutKeyword(line string) (word, value, reason string) {
 	return word, strings.Trim(line[end:], " \t"), ""
 }
 
-// set stores the value of a keyword that has one place.
-func (e *Envelope) set(k keyword, value string) {
-	switch k {
-	case kExternal:
-		e.External = true
-	case kErrorMsg:
-		e.ErrorMsg = true
-	default:
-		*e.field(k) = value
-	}
-}
-
-// field is where a keyword's value is held.
-func (e *Envelope) field(k keyword) *string {
-	switch k {
-	case kRcvdFrom:
-		return &e.RcvdFrom
-	case kBodyType:
-		return &e.BodyType
-	case kWith:
-		return &e.With
-	case kIdentInfo:
-		return &e.IdentInfo
-	case kFullName:
-		return &e.FullName
-	case kLoginName:
-		return &e.LoginName
-	case kVia:
-		return &e.Via
-	case kUser:
-		return &e.User
-	case kVerbose:
-		return &e.Verbose
-	case kEnvID:
-		return &e.EnvID
-	case kNotaryRet:
-		return &e.NotaryRet
-	}
-	panic("envelope: keyword without a field")
-}
-
 // setSubmitter reads "submitter UID ID". It counts behind the first line alone: what stands
 // below it may be the user's.
 func (e *Envelope) setSubmitter(value string) bool {
@@ -233,10 +167,10 @@ func (e *Envelope) addComment(line int, value string) {
 
 // setSender reads "from <ADDRESS>" or "channel error". A message has one sender:
 // a second one that differs is a fault, not a choice.
-func (e *Envelope) setSender(k keyword, value string) (reason string) {
+func (e *Envelope) setSender(keyword, value string) (reason string) {
 	sender := ""
 	switch {
-	case k == kFrom:
+	case keyword == "from":
 		var err error
 		if sender, err = bare(value); err != nil {
 			return err.Error()

@@ -147,8 +147,8 @@ func looksLikeHeader(line []byte) bool {
 	if len(rest) == 0 || rest[0] != ':' {
 		return false
 	}
-	k := keywordOf(line[:name])
-	return k == kNone || k == kFrom || k == kTo
+	k, known := keywordOf(line[:name])
+	return !known || k.keyword == "from" || k.keyword == "to"
 }
 
 // fieldName is the length of the field name that a line begins with, 0 if it begins

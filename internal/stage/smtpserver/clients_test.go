@@ -42,7 +42,7 @@ func TestOtherClientsAreServed(t *testing.T) {
 	}
 	login := []string{"--port=" + port(1), "--tls=off", "--user=jane", "--passwordeval=echo secret"}
 	openssl := []string{"openssl", "s_client", "-crlf", "-ign_eof", "-servername", "mx.example.org",
-		"-verify_hostname", "mx.example.org", "-verify_return_error", "-CAfile", r.cert, "-connect"}
+		"-verify_hostname", "mx.example.org", "-verify_return_error", "-CAfile", r.ca, "-connect"}
 	for name, tt := range map[string]struct {
 		command []string
 		line    string // of the message; "": none is sent
@@ -57,7 +57,7 @@ func TestOtherClientsAreServed(t *testing.T) {
 		"swaks, LMTP in TLS":   {swaks("--server", r.addrs[4].String(), "--protocol", "LMTP", "-tls"), "with LMTPS"},
 		"swaks, PLAIN":         {swaks("--server", r.addrs[1].String(), "--auth", "PLAIN", "--auth-user", "jane", "--auth-password", "secret"), "with ESMTPA"},
 		"swaks, LOGIN":         {swaks("--server", r.addrs[1].String(), "--auth", "LOGIN", "--auth-user", "jane", "--auth-password", "secret"), "with ESMTPA"},
-		"msmtp, a name":        {msmtp("--port="+port(0), "--tls=on", "--tls-starttls=on", "--tls-trust-file="+r.cert, "--tls-host-override=mx.example.org"), "with ESMTPS"},
+		"msmtp, a name":        {msmtp("--port="+port(0), "--tls=on", "--tls-starttls=on", "--tls-trust-file="+r.ca, "--tls-host-override=mx.example.org"), "with ESMTPS"},
 		"msmtp, PLAIN":         {msmtp(append(login, "--auth=plain")...), "with ESMTPA"},
 		"msmtp, SCRAM":         {msmtp(append(login, "--auth=scram-sha-256")...), "with ESMTPA"},
 		"OpenSSL, STARTTLS":    {append(openssl, r.addr, "-starttls", "smtp"), ""},

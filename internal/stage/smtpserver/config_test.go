@@ -93,7 +93,7 @@ func TestOnlyLoopbackIsListenedToByDefault(t *testing.T) {
 }
 
 func TestBadSettingIsNamedWithItsLine(t *testing.T) {
-	for _, line := range []string{"SMTPLISTEN=2525", "LMTPLISTEN=lmtp", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody", "AUTH=ldap:x", "LIMITSEXEMPT=all",
+	for _, line := range []string{"SMTPLISTEN=2525", "LMTPLISTEN=lmtp", "TLSKEY=key", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody", "AUTH=ldap:x", "LIMITSEXEMPT=all",
 		"ETRNNETS=here", "SENDERLOGIN=what:x", "RCPTCHECK=sometimes", "RCPTCHECKTIME=0",
 		"CHECKS=spv", "CHECKS=dmarc", "MILTERS=/run/x", "MILTERTROUBLE=maybe", "CHECKTIME=soon"} {
 		_, _, err := load(t, line)

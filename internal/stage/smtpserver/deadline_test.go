@@ -14,14 +14,14 @@ import (
 
 // underClock runs a test with a clock of its own, which jumps when all wait; the client has
 // greeted.
-func underClock(t *testing.T, minRate int, test func(*testing.T, *peer)) {
+func underClock(t *testing.T, minRate int, test func(*testing.T, *client)) {
 	office := newOffice(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := assert.Get(newServer(Config{PostOffice: office.dir, FS: office.disk, Hostname: "mx.example.org", Times: Times{ReadTimeout: 5 * time.Minute, MinRate: minRate}}))(t)
 		port := s.newProtocol(session.RoleMX)
 		ours, theirs := net.Pipe()
 		s.accept(theirs, port)
-		p := &peer{t, ours, bufio.NewReader(ours)}
+		p := &client{t, ours, bufio.NewReader(ours)}
 		p.expect("220")
 		p.say("EHLO c", "250")
 		test(t, p)
@@ -34,7 +34,7 @@ func underClock(t *testing.T, minRate int, test func(*testing.T, *peer)) {
 }
 
 // slowly sends one byte at a time, each after a pause.
-func (p *peer) slowly(s string, pause time.Duration) {
+func (p *client) slowly(s string, pause time.Duration) {
 	p.t.Helper()
 	for _, b := range []byte(s) {
 		<-time.After(pause)
@@ -45,7 +45,7 @@ func (p *peer) slowly(s string, pause time.Duration) {
 // A client with a bad line has the time limit between two bytes of a message, as long as it
 // gains time with what it sends.
 func TestSlowClientIsServed(t *testing.T) {
-	underClock(t, DefaultMinRate, func(t *testing.T, p *peer) {
+	underClock(t, DefaultMinRate, func(t *testing.T, p *client) {
 		p.slowly("EHLO c\r\n", 30*time.Second)
 		p.expect("250")
 		p.begin().data()
@@ -64,7 +64,7 @@ func TestSlowClientIsServed(t *testing.T) {
 		p.say("QUIT", "221")
 	})
 	// MINRATE=0: a byte within each time limit is enough.
-	underClock(t, 0, func(t *testing.T, p *peer) {
+	underClock(t, 0, func(t *testing.T, p *client) {
 		p.begin().data().slowly("slow\r\n.\r\n", 4*time.Minute+40*time.Second)
 		p.expect("250 2.0.0")
 	})
@@ -89,7 +89,7 @@ func TestTimeLimitIsKept(t *testing.T) {
 		"a dripped chunk":         {true, "BDAT 99999 LAST\r\n", nil, "NOOP"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			underClock(t, DefaultMinRate, func(t *testing.T, p *peer) {
+			underClock(t, DefaultMinRate, func(t *testing.T, p *client) {
 				if tt.mail {
 					p.begin()
 				}
@@ -108,7 +108,7 @@ func TestTimeLimitIsKept(t *testing.T) {
 		})
 	}
 	t.Run("dripped chunks", func(t *testing.T) {
-		underClock(t, DefaultMinRate, func(t *testing.T, p *peer) {
+		underClock(t, DefaultMinRate, func(t *testing.T, p *client) {
 			p.begin()
 			start := time.Now()
 			p.chunk("x", "")

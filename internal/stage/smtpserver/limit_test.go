@@ -156,7 +156,7 @@ func TestAtk2AcceptedEnvelopeCanBeRead(t *testing.T) {
 
 // M46: errors of one connection.
 func TestManyErrorsEndTheConnection(t *testing.T) {
-	limited := func(t *testing.T) *peer {
+	limited := func(t *testing.T) *client {
 		return start(t, func(c *Config) { c.Limits.Errors = 5 }).greeted()
 	}
 	t.Run("at the limit", func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"zmailer/internal/run/assert"
 
 	"zmailer/internal/run/logtest"
+	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
 
@@ -63,10 +64,9 @@ func TestLargeMessagesTakeConstantMemory(t *testing.T) {
 		t.Skip("writes 300 MB")
 	}
 	const size = 100 << 20
-	prefix := filepath.Join(t.TempDir(), "mx")
-	writePair(t, prefix, "mx.example.org", nextYear())
+	cert, key := peer.NewCA(t, "test").Pair("mx.example.org")
 	conf := filepath.Join(t.TempDir(), "zmailer.conf")
-	writeFile(t, conf, []byte("HOSTNAME=mx.example.org\nTLSCERT="+prefix+".pem\nTLSKEY="+prefix+".key\n"), 0o644)
+	writeFile(t, conf, []byte("HOSTNAME=mx.example.org\nTLSCERT="+cert+"\nTLSKEY="+key+"\n"), 0o644)
 	r, cmd := process(t, "", "--config", conf)
 	line := bytes.Repeat([]byte("0123456789abcdef"), 4096)
 	copy(line[len(line)-2:], "\r\n")

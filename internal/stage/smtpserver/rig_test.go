@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"flag"
 	"fmt"
 	"hash/crc32"
@@ -21,6 +20,7 @@ import (
 	"testing"
 	"time"
 	"zmailer/internal/run/assert"
+	"zmailer/test/peer"
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
@@ -54,7 +54,7 @@ type running struct {
 	log   *logtest.Buffer
 	disk  *faultfs.FS
 	tls   *tls.Config // of clients that trust the server's certificate
-	cert  string      // its file
+	ca    string      // file of its authority
 	stop  context.CancelFunc
 	done  chan error // what Run returned
 }
@@ -107,17 +107,16 @@ func start(t testing.TB, change func(*Config)) *running {
 // a certificate for mx.example.org.
 func startSecured(t testing.TB, change func(*Config)) *running {
 	t.Helper()
-	prefix := filepath.Join(t.TempDir(), "mx")
-	roots := x509.NewCertPool()
-	roots.AddCert(writePair(t, prefix, "mx.example.org", nextYear()))
+	ca := peer.NewCA(t, "test")
+	cert, key := ca.Pair("mx.example.org")
 	r := start(t, func(c *Config) {
 		c.Listen[session.RoleSubmission], c.Listen[session.RoleSubmissions] = []string{anyPort}, []string{anyPort}
-		c.TLS = listen.CertificateFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}}
+		c.TLS = listen.CertificateFiles{Certs: []string{cert}, Keys: []string{key}}
 		if change != nil {
 			change(c)
 		}
 	})
-	r.tls, r.cert = &tls.Config{ServerName: "mx.example.org", RootCAs: roots}, prefix+".pem"
+	r.tls, r.ca = &tls.Config{ServerName: "mx.example.org", RootCAs: ca.Pool()}, ca.File()
 	return r
 }
 
@@ -248,14 +247,14 @@ func writeFile(t testing.TB, name string, content []byte, mode os.FileMode) {
 	assert.Must(t, os.Chmod(name, mode))
 }
 
-// peer is a client that sends exactly the test's bytes.
-type peer struct {
+// client is one that sends exactly the test's bytes.
+type client struct {
 	t testing.TB
 	net.Conn
 	r *bufio.Reader
 }
 
-func (r *running) dial() *peer {
+func (r *running) dial() *client {
 	r.t.Helper()
 	p := r.connect(0)
 	p.expect("220")
@@ -263,7 +262,7 @@ func (r *running) dial() *peer {
 }
 
 // greeted connects to port i and greets.
-func (r *running) greeted() *peer {
+func (r *running) greeted() *client {
 	r.t.Helper()
 	p := r.dial()
 	p.say("EHLO client.example.net", "250")
@@ -271,22 +270,22 @@ func (r *running) greeted() *peer {
 }
 
 // connect connects to a port and does not wait for the greeting.
-func (r *running) connect(port int) *peer {
+func (r *running) connect(port int) *client {
 	r.t.Helper()
 	return r.connectFrom(nil, r.addrs[port])
 }
 
-func (r *running) connectFrom(from, to net.Addr) *peer {
+func (r *running) connectFrom(from, to net.Addr) *client {
 	r.t.Helper()
 	d := net.Dialer{LocalAddr: from}
 	c := assert.Get(d.Dial(to.Network(), to.String()))(r.t)
 	r.t.Cleanup(func() { c.Close() })
 	assert.Must(r.t, c.SetDeadline(time.Now().Add(logtest.Patience)))
-	return &peer{r.t, c, bufio.NewReader(c)}
+	return &client{r.t, c, bufio.NewReader(c)}
 }
 
 // implicit connects to submissions.
-func (r *running) implicit() *peer {
+func (r *running) implicit() *client {
 	r.t.Helper()
 	p := r.connect(2)
 	p.secure(r.tls)
@@ -295,7 +294,7 @@ func (r *running) implicit() *peer {
 }
 
 // as greets from another address, of a user if login is not "", by XCLIENT.
-func (r *running) as(addr, login string) *peer {
+func (r *running) as(addr, login string) *client {
 	r.t.Helper()
 	p := r.greeted()
 	line := "XCLIENT ADDR=" + addr
@@ -308,7 +307,7 @@ func (r *running) as(addr, login string) *peer {
 }
 
 // secure goes on in TLS.
-func (p *peer) secure(c *tls.Config) *tls.Conn {
+func (p *client) secure(c *tls.Config) *tls.Conn {
 	p.t.Helper()
 	conn := tls.Client(p.Conn, c)
 	if err := conn.Handshake(); err != nil {
@@ -318,7 +317,7 @@ func (p *peer) secure(c *tls.Config) *tls.Conn {
 	return conn
 }
 
-func (p *peer) send(s string) {
+func (p *client) send(s string) {
 	p.t.Helper()
 	if _, err := p.Write([]byte(s)); err != nil {
 		p.t.Fatalf("send %.60q: %v", s, err)
@@ -326,7 +325,7 @@ func (p *peer) send(s string) {
 }
 
 // reply reads one reply, all its lines.
-func (p *peer) reply() string {
+func (p *client) reply() string {
 	p.t.Helper()
 	var all string
 	for {
@@ -342,7 +341,7 @@ func (p *peer) reply() string {
 }
 
 // expect reads one reply for each prefix and gives the last.
-func (p *peer) expect(prefixes ...string) (got string) {
+func (p *client) expect(prefixes ...string) (got string) {
 	p.t.Helper()
 	for _, want := range prefixes {
 		if got = p.reply(); !strings.HasPrefix(got, want) {
@@ -353,7 +352,7 @@ func (p *peer) expect(prefixes ...string) (got string) {
 }
 
 // end expects that the server closes the connection after these replies.
-func (p *peer) end(prefixes ...string) {
+func (p *client) end(prefixes ...string) {
 	p.t.Helper()
 	p.expect(prefixes...)
 	if b, err := p.r.ReadByte(); err == nil {
@@ -362,21 +361,21 @@ func (p *peer) end(prefixes ...string) {
 }
 
 // say sends a command and expects a reply.
-func (p *peer) say(line, prefix string) string {
+func (p *client) say(line, prefix string) string {
 	p.t.Helper()
 	p.send(line + "\r\n")
 	return p.expect(prefix)
 }
 
 // from begins a transaction.
-func (p *peer) from(sender string) *peer {
+func (p *client) from(sender string) *client {
 	p.t.Helper()
 	p.say("MAIL FROM:<"+sender+">", "250")
 	return p
 }
 
 // to names recipients that are accepted.
-func (p *peer) to(rcpts ...string) *peer {
+func (p *client) to(rcpts ...string) *client {
 	p.t.Helper()
 	for _, rcpt := range rcpts {
 		p.say("RCPT TO:<"+rcpt+">", "250")
@@ -391,20 +390,20 @@ const (
 )
 
 // begin is a transaction to us.
-func (p *peer) begin() *peer {
+func (p *client) begin() *client {
 	p.t.Helper()
 	return p.from("a@example.net").to(toUs)
 }
 
 // data opens the content.
-func (p *peer) data() *peer {
+func (p *client) data() *client {
 	p.t.Helper()
 	p.say("DATA", "354")
 	return p
 }
 
 // content sends a message, whose lines end in LF, and expects a reply for it.
-func (p *peer) content(message, want string) string {
+func (p *client) content(message, want string) string {
 	p.t.Helper()
 	p.data()
 	wire := strings.ReplaceAll("\n"+message, "\n", "\r\n")
@@ -413,13 +412,13 @@ func (p *peer) content(message, want string) string {
 }
 
 // mail is a whole transaction.
-func (p *peer) mail(from, to, message, want string) string {
+func (p *client) mail(from, to, message, want string) string {
 	p.t.Helper()
 	return p.from(from).to(to).content(message, want)
 }
 
 // chunk sends a BDAT command with its content.
-func (p *peer) chunk(content, last string) {
+func (p *client) chunk(content, last string) {
 	p.t.Helper()
 	p.send(fmt.Sprintf("BDAT %d%s\r\n%s", len(content), last, content))
 }
@@ -428,7 +427,7 @@ func (p *peer) chunk(content, last string) {
 var accepted = regexp.MustCompile(`(?m)^250.* S\w+\r$`)
 
 // id is the spool ID in a 250 reply.
-func (p *peer) id(reply string) postoffice.SpoolID {
+func (p *client) id(reply string) postoffice.SpoolID {
 	p.t.Helper()
 	words := strings.Fields(reply)
 	id, err := postoffice.ParseSpoolID(words[len(words)-1])

@@ -166,7 +166,7 @@ func TestXCLIENTNamesAnotherClient(t *testing.T) {
 }
 
 // lmtp connects to the port that was added last.
-func (r *running) lmtp() *peer {
+func (r *running) lmtp() *client {
 	r.t.Helper()
 	p := r.connect(len(r.addrs) - 1)
 	p.expect("220")

@@ -169,7 +169,7 @@ func TestStopLetsTransactionsFinish(t *testing.T) {
 		c.Users.Source, c.Listen[session.RoleLMTP] = "file:"+users, []string{t.TempDir() + "/lmtp"}
 	})
 	handshake := r.connect(2)
-	idle := []*peer{r.dial(), r.implicit(), r.lmtp()}
+	idle := []*client{r.dial(), r.implicit(), r.lmtp()}
 	mail, data, chunks, secure, lmtp := r.greeted(), r.greeted(), r.greeted(), r.implicit(), r.lmtp()
 	mail.from("mail@b")
 	data.begin().data().send("Subject: x\r\n\r\nha")
@@ -192,10 +192,10 @@ func TestStopLetsTransactionsFinish(t *testing.T) {
 	mail.to(toUs).content("x\n", "250")
 	chunks.chunk("lf", " LAST")
 	chunks.expect("250")
-	for _, p := range []*peer{data, secure, lmtp} {
+	for _, p := range []*client{data, secure, lmtp} {
 		p.say("lf\r\n.", "250")
 	}
-	for _, p := range []*peer{mail, data, chunks, secure, lmtp} {
+	for _, p := range []*client{mail, data, chunks, secure, lmtp} {
 		p.end("421 4.3.2")
 	}
 	r.ended()

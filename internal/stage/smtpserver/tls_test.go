@@ -2,52 +2,18 @@ package smtpserver
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
-	"log/slog"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
-	"zmailer/internal/stage/smtpserver/listen"
 	"zmailer/internal/stage/smtpserver/session"
+	"zmailer/test/peer"
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logtest"
 )
-
-// writePair makes a certificate that signs itself, and its key, as PREFIX.pem and
-// PREFIX.key.
-func writePair(t testing.TB, prefix, name string, until time.Time) *x509.Certificate {
-	t.Helper()
-	key := assert.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	serial := assert.Get(rand.Int(rand.Reader, big.NewInt(1<<62)))(t)
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: until.AddDate(-2, 0, 0), NotAfter: until,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
-	}
-	der := assert.Get(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
-	private := assert.Get(x509.MarshalPKCS8PrivateKey(key))(t)
-	writeFile(t, prefix+".pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
-	writeFile(t, prefix+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)
-	cert := assert.Get(x509.ParseCertificate(der))(t)
-	return cert
-}
-
-// nextYear is when the tests' certificates end.
-func nextYear() time.Time { return time.Now().AddDate(1, 0, 0) }
 
 // RFC 8689 section 2: a message that has to go on in TLS has to come in TLS.
 func TestStartTLSProtectsTheRest(t *testing.T) {
@@ -137,7 +103,7 @@ func TestSubmissionsBeginInTLS(t *testing.T) {
 // A handshake that does not go on keeps no other client waiting, and ends.
 func TestSlowHandshakeIsEndedAndDelaysNoOtherClient(t *testing.T) {
 	r := startSecured(t, func(c *Config) { c.TLSTimeout = 300 * time.Millisecond })
-	var silent []*peer
+	var silent []*client
 	for range 5 {
 		silent = append(silent, r.connect(2))
 	}
@@ -169,9 +135,7 @@ func TestSessionsAreResumed(t *testing.T) {
 }
 
 func TestTLSASKCERTAsksForAClientCertificate(t *testing.T) {
-	mine := filepath.Join(t.TempDir(), "client")
-	writePair(t, mine, "client.example.net", nextYear())
-	pair := assert.Get(tls.LoadX509KeyPair(mine+".pem", mine+".key"))(t)
+	pair := peer.NewCA(t, "clients").Issue("client.example.net")
 	for _, ask := range []bool{false, true} {
 		r := startSecured(t, func(c *Config) { c.TLS.Ask = ask })
 		c, asked := r.tls.Clone(), false
@@ -186,115 +150,5 @@ func TestTLSASKCERTAsksForAClientCertificate(t *testing.T) {
 		if asked != ask {
 			t.Errorf("asked: %v, want %v", asked, ask)
 		}
-	}
-}
-
-// shown is the certificate that a handshake for a name gets.
-func shown(t *testing.T, c *listen.Certificates, name string) string {
-	t.Helper()
-	ours, theirs := net.Pipe()
-	defer ours.Close()
-	defer theirs.Close()
-	go func() { _ = tls.Server(theirs, c.Config()).Handshake() }()
-	client := tls.Client(ours, &tls.Config{ServerName: name, InsecureSkipVerify: true})
-	assert.Must(t, client.Handshake())
-	return client.ConnectionState().PeerCertificates[0].SerialNumber.String()
-}
-
-func TestNameDecidesBetweenCertificates(t *testing.T) {
-	dir := t.TempDir()
-	one := writePair(t, filepath.Join(dir, "one"), "one.example", nextYear())
-	two := writePair(t, filepath.Join(dir, "two"), "two.example", nextYear())
-	c, err := listen.OpenCertificates(listen.CertificateFiles{
-		Certs: []string{filepath.Join(dir, "one.pem"), filepath.Join(dir, "two.pem")},
-		Keys:  []string{filepath.Join(dir, "one.key"), filepath.Join(dir, "two.key")},
-	}, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]*x509.Certificate{"one.example": one, "two.example": two, "three.example": one} {
-		if got := shown(t, c, name); got != want.SerialNumber.String() {
-			t.Errorf("%s: got %s", name, got)
-		}
-	}
-}
-
-func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
-	prefix := filepath.Join(t.TempDir(), "mx")
-	now := time.Now()
-	log := &logtest.Buffer{}
-	first := writePair(t, prefix, "mx.example.org", nextYear())
-	c, err := listen.OpenCertificates(listen.CertificateFiles{Certs: []string{prefix + ".pem"}, Keys: []string{prefix + ".key"}},
-		func() time.Time { return now }, slog.New(slog.NewTextHandler(log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := func(step string, want *x509.Certificate) {
-		t.Helper()
-		if got := shown(t, c, "mx.example.org"); got != want.SerialNumber.String() {
-			t.Errorf("%s: got %s, want %s\n%s", step, got, want.SerialNumber, log.String())
-		}
-	}
-	check("at the start", first)
-	same := c.Config()
-	now = now.Add(time.Minute)
-	if c.Config() != same {
-		t.Error("nothing has changed, but tickets are invalid")
-	}
-	second := writePair(t, prefix, "mx.example.org", nextYear())
-	now = now.Add(time.Second / 2)
-	check("within the period", first)
-	now = now.Add(time.Minute)
-	check("changed", second)
-	key := assert.Get(os.ReadFile(prefix + ".key"))(t)
-	for name, change := range map[string]func(){
-		"key of another": func() { writePair(t, prefix, "mx.example.org", nextYear()); writeFile(t, prefix+".key", key, 0o600) },
-		"no PEM":         func() { writeFile(t, prefix+".pem", []byte("nonsense"), 0o644) },
-		"gone":           func() { os.Remove(prefix + ".pem") },
-		"open to all":    func() { writePair(t, prefix, "mx.example.org", nextYear()); os.Chmod(prefix+".key", 0o644) },
-	} {
-		change()
-		before := log.Count("tls-refused")
-		for range 3 {
-			now = now.Add(time.Minute)
-			check(name, second)
-		}
-		if got := log.Count("tls-refused") - before; got != 1 {
-			t.Errorf("%s: complained of %d times\n%s", name, got, log.String())
-		}
-	}
-	third := writePair(t, prefix, "mx.example.org", now.Add(24*time.Hour))
-	now = now.Add(time.Minute)
-	check("mended", third)
-	if log.Count("level=WARN msg=tls-certificate") == 0 {
-		t.Error("that it ends tomorrow is not said")
-	}
-}
-
-func TestBadCertificateAtTheStartIsNamed(t *testing.T) {
-	dir := t.TempDir()
-	prefix := filepath.Join(dir, "mx")
-	writePair(t, prefix, "mx.example.org", nextYear())
-	both := append(read(t, prefix+".pem"), read(t, prefix+".key")...)
-	writeFile(t, filepath.Join(dir, "both.pem"), both, 0o600)
-	writeFile(t, filepath.Join(dir, "open.pem"), both, 0o644)
-	for name, test := range map[string]struct {
-		files listen.CertificateFiles
-		bad   string // the file in the error; "": none
-	}{
-		"key in the same file": {listen.CertificateFiles{Certs: []string{filepath.Join(dir, "both.pem")}}, ""},
-		"not there":            {listen.CertificateFiles{Certs: []string{filepath.Join(dir, "none")}}, filepath.Join(dir, "none")},
-		"open to all users":    {listen.CertificateFiles{Certs: []string{filepath.Join(dir, "open.pem")}}, filepath.Join(dir, "open.pem")},
-		"a directory":          {listen.CertificateFiles{Certs: []string{dir}}, dir},
-		"no key":               {listen.CertificateFiles{Certs: []string{prefix + ".key"}}, prefix + ".key"},
-		"one key too few":      {listen.CertificateFiles{Certs: []string{prefix + ".pem", prefix + ".pem"}, Keys: []string{prefix + ".key"}}, "TLSKEY"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := Config{Ports: Ports{TLS: test.files}, Log: slog.New(slog.DiscardHandler)}
-			_, err := c.openTLS()
-			if bad := (*config.Error)(nil); test.bad == "" && err != nil || test.bad != "" && (!errors.As(err, &bad) || bad.File != test.bad) {
-				t.Errorf("got %v, want an error of %q", err, test.bad)
-			}
-		})
 	}
 }

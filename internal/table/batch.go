@@ -278,7 +278,8 @@ func atHand(ctx context.Context, t Table, key string) (a reply, here bool) {
 		return a, true
 	}
 	if c, is := t.(*cached); is {
-		a.v, a.ok, here = c.remembered(key, c.now())
+		kept, known := c.answers.Get(key, c.now())
+		a.v, a.ok, here = kept.value, kept.ok, known
 	}
 	return a, here
 }

@@ -354,8 +354,8 @@ func TestAnswersAreRememberedAndFailuresAreNot(t *testing.T) {
 	for i := range 2 * cacheSize {
 		says(k, fmt.Sprint(i))
 	}
-	if c := k.(*cached); len(c.answers) > cacheSize {
-		t.Errorf("%d answers are remembered, want %d at most", len(c.answers), cacheSize)
+	if n := k.(*cached).answers.Len(); n > cacheSize {
+		t.Errorf("%d answers are remembered, want %d at most", n, cacheSize)
 	}
 }
 

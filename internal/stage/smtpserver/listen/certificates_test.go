@@ -22,6 +22,7 @@ var nextYear = time.Now().AddDate(1, 0, 0)
 // pair writes a certificate and its key as PREFIX.pem and PREFIX.key, and returns its number.
 func pair(ca *peer.CA, prefix string, end time.Time, name string) string {
 	c := ca.IssueUntil(end, name)
+	_ = os.Remove(prefix + ".key") // with its mode
 	ca.Write(prefix+".pem", prefix+".key", c)
 	return c.Leaf.SerialNumber.String()
 }

@@ -23,6 +23,7 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/memo"
 )
 
 // Options say which program to ask and how long its answers are kept.
@@ -45,6 +46,9 @@ const (
 // soon.
 const unknownPart = 10
 
+// maxKept is how many answers are kept, of either kind.
+const maxKept = 20000
+
 // Answer is the router's answer about a recipient.
 type Answer struct {
 	Known bool
@@ -55,8 +59,8 @@ type Answer struct {
 // Checker asks. Many goroutines may use it.
 type Checker struct {
 	o     Options
-	known memory
-	none  memory
+	known *memo.Memo[Answer] // apart from none, so that guessed addresses do not drop them
+	none  *memo.Memo[Answer]
 
 	mu     sync.Mutex
 	child  *child // nil: none runs
@@ -85,18 +89,17 @@ func New(o Options) (*Checker, error) {
 		}
 		o.Program = []string{filepath.Join(filepath.Dir(self), "router"), "--verify"}
 	}
-	return &Checker{o: o}, nil
+	return &Checker{o: o, known: memo.New[Answer](maxKept), none: memo.New[Answer](maxKept)}, nil
 }
 
 // Check asks about a recipient of mail from a sender.
 func (c *Checker) Check(ctx context.Context, from, to address.Mailbox) (Answer, error) {
 	key := to.String()
 	now := c.o.Now()
-	if a, ok := c.known.get(key, now); ok {
-		return a, nil
-	}
-	if a, ok := c.none.get(key, now); ok {
-		return a, nil
+	for _, kept := range []*memo.Memo[Answer]{c.known, c.none} {
+		if a, ok := kept.Get(key, now); ok {
+			return a, nil
+		}
 	}
 	word, a, err := c.ask(ctx, from, to)
 	if err != nil {
@@ -104,9 +107,9 @@ func (c *Checker) Check(ctx context.Context, from, to address.Mailbox) (Answer, 
 	}
 	switch word {
 	case "known":
-		c.known.put(key, a, now, c.o.Keep)
+		c.known.Put(key, a, now, c.o.Keep)
 	case "unknown":
-		c.none.put(key, a, now, c.o.Keep/unknownPart)
+		c.none.Put(key, a, now, c.o.Keep/unknownPart)
 	}
 	return a, nil
 }

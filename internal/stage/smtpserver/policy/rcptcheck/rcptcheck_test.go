@@ -2,7 +2,6 @@ package rcptcheck
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -230,17 +229,6 @@ func TestQuestionIsOneLineOfThreeWords(t *testing.T) {
 	}
 	if n := lines(t, dir, "asked"); n != 6 {
 		t.Errorf("got %d lines, want 6", n)
-	}
-}
-
-func TestMemoryStaysBounded(t *testing.T) {
-	var m memory
-	now := time.Now()
-	for i := range 3 * maxKept {
-		m.put(fmt.Sprint(i), Answer{}, now, time.Minute)
-	}
-	if n := len(m.kept); n > maxKept {
-		t.Errorf("%d answers are kept, at most %d may be", n, maxKept)
 	}
 }
 

@@ -70,7 +70,7 @@ func layers() []layer {
 		{path: "internal/stage/scheduler/events", imports: []string{}, never: system},
 		{path: "internal/stage/scheduler/agents", imports: with(base, "internal/wire", "internal/workspec", "internal/postoffice", "internal/stage/scheduler/thread", "internal/stage/scheduler/conf")},
 		{path: "internal/stage/scheduler/query", imports: with(below, "internal/stage/scheduler/thread", "internal/stage/scheduler/conf", "internal/stage/scheduler/store", "internal/stage/scheduler/agents", "internal/stage/scheduler/events")},
-		{path: "internal/stage/scheduler/sim", imports: with(formats, "internal/stage/scheduler/thread"), never: system},
+		{path: "internal/stage/scheduler/sim", imports: with(formats, "internal/stage/scheduler/thread", "internal/stage/scheduler/conf", "internal/stage/scheduler/agents"), never: []string{"os", "os/exec", "path/filepath", "net", "golang.org/x/sys/unix"}},
 		{path: "internal/stage/agent", imports: below},
 		{path: "internal/stage/tasmtp", imports: agents},
 		{path: "internal/stage/mailbox", imports: agents},

@@ -192,7 +192,7 @@ func (a *Agent) Ended(state string) {
 	wanted := a.closing && !a.hopeless
 	a.ended = true
 	a.close()
-	delete(p.agents, a)
+	p.agents = slices.DeleteFunc(p.agents, func(o *Agent) bool { return o == a })
 	g.agents = slices.DeleteFunc(g.agents, func(o *Agent) bool { return o == a })
 	lost := a.jobs.live()
 	for i := range a.jobs.list {

@@ -93,7 +93,7 @@ func (a *Agent) late(ans *taproto.Answer) bool {
 
 // ShownByTag records that a tag, not a status line, has shown a recipient's outcome.
 func (p *Pool) ShownByTag(v *thread.Vertex, offset int64, result thread.Result) {
-	for a := range p.agents {
+	for _, a := range p.agents {
 		for _, d := range a.doubts {
 			if d.vertex != v {
 				continue
@@ -108,7 +108,7 @@ func (p *Pool) ShownByTag(v *thread.Vertex, offset int64, result thread.Result) 
 // InDoubt reports whether an agent that lives may have the message's file open for a job
 // that was taken back from it.
 func (p *Pool) InDoubt(m *thread.Message) bool {
-	for a := range p.agents {
+	for _, a := range p.agents {
 		if len(a.doubts) >= maxDoubts || slices.ContainsFunc(a.doubts, func(d *Doubt) bool { return d.Message == m }) {
 			return true
 		}
@@ -140,7 +140,7 @@ func (p *Pool) overdue() {
 		return
 	}
 	p.overdueAt = time.Time{}
-	for a := range p.agents {
+	for _, a := range p.agents {
 		if limit := a.group.settings.AnswerMax; limit > 0 && !a.hopeless {
 			a.overdue(limit)
 		}

@@ -23,7 +23,9 @@ type Group struct {
 	lookAt    time.Time // when the ring is to be looked at again
 	impatient time.Time // when slots that are all taken are a reason to start another agent
 	waiting   bool      // in places
+	watched   bool      // in Pool.watched
 	retired   bool      // scheduler.conf has no such ring any more
+	removed   bool      // the core has forgotten the ring
 }
 
 // NewGroup makes the group of a ring.
@@ -122,9 +124,13 @@ func (p *Pool) Feed(g *Group) {
 	for _, a := range g.agents {
 		a.sendIdle()
 	}
-	if g.Empty() {
-		p.core.Remove(g.ring)
-	}
+	p.remove(g)
+}
+
+// remove has the core forget a ring that has neither agents nor threads.
+func (p *Pool) remove(g *Group) bool {
+	g.removed = g.removed || g.Empty() && p.core.Remove(g.ring)
+	return g.removed
 }
 
 // give hands a vertex to an agent.
@@ -178,11 +184,11 @@ func (g *Group) Revive(settings *conf.Settings) { g.retired, g.settings = false,
 // messages in its ring are to be looked at now, which they are once a second.
 func (p *Pool) Withdraw(g *Group) bool {
 	p.satisfied(g)
-	if g.Empty() && p.core.Remove(g.ring) {
+	if p.remove(g) {
 		return false
 	}
 	if g.notBefore.After(p.now) {
-		p.wake(g.notBefore)
+		p.watch(g, g.notBefore)
 		return false
 	}
 	g.notBefore = p.now.Add(time.Second)

@@ -67,7 +67,7 @@ const turnLength = 10 * time.Second
 func (p *Pool) reclaim(starved *Group) {
 	var oldest *Agent
 	rich := starved
-	for a := range p.agents {
+	for _, a := range p.agents {
 		if a.closing {
 			busy, due := len(a.jobs.list) > 0, a.leftAt.Add(turnLength)
 			if busy && !due.After(p.now) {
@@ -108,7 +108,7 @@ func (p *Pool) reclaim(starved *Group) {
 // agent has had it for long.
 func (p *Pool) takeTurns(starved *Group) {
 	var oldest *Agent
-	for a := range p.agents {
+	for _, a := range p.agents {
 		if !a.closing && a.group.staying() == 1 && (oldest == nil || a.born.Before(oldest.born)) {
 			oldest = a
 		}

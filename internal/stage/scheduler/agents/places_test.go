@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func TestAClauseWithoutAgentsGetsAPlace(t *testing.T) {
 	for i, a := range rich.agents {
 		if a.closing {
 			rich.agents = append(rich.agents[:i:i], rich.agents[i+1:]...)
-			delete(r.agents, a)
+			r.agents = slices.DeleteFunc(r.agents, func(o *Agent) bool { return o == a })
 		}
 	}
 	if !r.noPlace(rich) {
@@ -72,7 +73,7 @@ func TestClausesTakeTurnsWherePlacesAreFew(t *testing.T) {
 		t.Fatal("its only agent keeps the place for ever")
 	}
 	has.agents = nil
-	delete(r.agents, a)
+	r.agents = slices.DeleteFunc(r.agents, func(o *Agent) bool { return o == a })
 	if !r.noPlace(has) || !r.noPlace(second) || r.noPlace(first) {
 		t.Error("the place does not go to the one that waits longest")
 	}

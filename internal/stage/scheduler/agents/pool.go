@@ -82,10 +82,11 @@ type Pool struct {
 	limits Limits
 
 	now      time.Time
-	agents   map[*Agent]bool
+	agents   []*Agent // the oldest first
 	starting int
 	unsent   []*Agent // with something to write
 	places   places
+	watched  []*Group  // that are to be looked at again at some time
 	wakeAt   time.Time // when agents want attention: idle ones, new starts
 	// overdueAt is when the first job may be without an answer for too long.
 	overdueAt time.Time
@@ -95,7 +96,7 @@ type Pool struct {
 // New makes a pool without agents.
 func New(core *thread.Core, owner Owner, spawn Spawner, limits Limits, log *slog.Logger) *Pool {
 	limits.Restart, limits.Deaf = cmp.Or(limits.Restart, time.Second), cmp.Or(limits.Deaf, time.Minute)
-	return &Pool{core: core, owner: owner, spawn: spawn, limits: limits, log: log, agents: map[*Agent]bool{}}
+	return &Pool{core: core, owner: owner, spawn: spawn, limits: limits, log: log}
 }
 
 // Tick sets the time.
@@ -122,7 +123,7 @@ func (p *Pool) Flush() {
 
 // Len is how many agents there are, and idle how many of them have no delivery.
 func (p *Pool) Len() (n, idle int) {
-	for a := range p.agents {
+	for _, a := range p.agents {
 		if len(a.jobs.list) == 0 {
 			idle++
 		}
@@ -132,7 +133,7 @@ func (p *Pool) Len() (n, idle int) {
 
 // Running counts deliveries under way.
 func (p *Pool) Running() (n int) {
-	for a := range p.agents {
+	for _, a := range p.agents {
 		n += len(a.jobs.list)
 	}
 	return n
@@ -144,14 +145,14 @@ func (p *Pool) Ended() bool { return len(p.agents) == 0 && p.starting == 0 }
 // Stop gives no agent anything more: each ends when its deliveries do.
 func (p *Pool) Stop() {
 	p.stopping = true
-	for a := range p.agents {
+	for _, a := range p.agents {
 		a.stop()
 	}
 }
 
 // Kill ends all agents, with SIGKILL at the second call.
 func (p *Pool) Kill() {
-	for a := range p.agents {
+	for _, a := range p.agents {
 		a.kill()
 	}
 }
@@ -166,7 +167,7 @@ func (p *Pool) Shift(by time.Duration) {
 		}
 	}
 	later(&p.wakeAt, &p.overdueAt)
-	for a := range p.agents {
+	for _, a := range p.agents {
 		later(&a.spoke, &a.born, &a.idle, &a.leftAt, &a.closedAt)
 		for i := range a.jobs.list {
 			later(&a.jobs.list[i].given, &a.jobs.list[i].heard)
@@ -194,25 +195,36 @@ func (p *Pool) wake(at time.Time) { p.wakeAt = earliest(p.wakeAt, at) }
 // time has come.
 func (p *Pool) attend() {
 	p.wakeAt = time.Time{}
-	for a := range p.agents {
+	for _, a := range p.agents {
 		a.attend()
 	}
-	p.core.Rings(func(r *thread.Ring) {
-		g := GroupOf(r)
-		if g == nil {
-			return
+	watched := p.watched
+	p.watched = nil
+	for _, g := range watched {
+		g.watched = false
+		if g.removed {
+			continue
 		}
 		for _, at := range []*time.Time{&g.notBefore, &g.lookAt} {
 			switch {
 			case at.IsZero():
 			case at.After(p.now):
-				p.wake(*at)
+				p.watch(g, *at)
 			default:
 				*at = time.Time{}
-				p.core.Touch(r)
+				p.core.Touch(g.ring)
 			}
 		}
-	})
+	}
+}
+
+// watch has attend look at a group at a time.
+func (p *Pool) watch(g *Group, at time.Time) {
+	if !g.watched {
+		g.watched = true
+		p.watched = append(p.watched, g)
+	}
+	p.wake(at)
 }
 
 const (
@@ -234,7 +246,7 @@ func (p *Pool) wantAgent(g *Group) {
 	}
 	if g.notBefore.After(p.now) {
 		p.satisfied(g) // another group can use the place now
-		p.wake(g.notBefore)
+		p.watch(g, g.notBefore)
 		return
 	}
 	for _, a := range g.agents {
@@ -264,7 +276,7 @@ func (p *Pool) wantAgent(g *Group) {
 // lookAgain has a group looked at again at a time.
 func (p *Pool) lookAgain(g *Group, at time.Time) {
 	g.lookAt = earliest(g.lookAt, at)
-	p.wake(at)
+	p.watch(g, at)
 }
 
 // started takes in a new agent, or the reason why there is none.
@@ -285,7 +297,7 @@ func (p *Pool) started(g *Group, with *conf.Settings, proc Process, err error) {
 	a.jobs.window = proc.Window()
 	p.wake(p.now.Add(g.settings.IdleMax))
 	g.agents = append(g.agents, a)
-	p.agents[a] = true
+	p.agents = append(p.agents, a)
 	p.log.Info("agent-started", "pid", a.pid, "clause", g.settings.Clause, "command", g.settings.Command.Line(), "channel", g.Channel)
 	if p.stopping || g.retired || !with.SameAgents(g.settings) {
 		a.close() // scheduler.conf has changed meanwhile
@@ -301,7 +313,7 @@ func (p *Pool) putOff(g *Group) {
 	}
 	g.notBefore = p.now.Add(min(p.limits.Restart<<min(g.failures, 6), time.Minute))
 	g.failures++
-	p.wake(g.notBefore)
+	p.watch(g, g.notBefore)
 }
 
 // touch has the lines for an agent written at the end of the turn.

@@ -47,7 +47,7 @@ func (r *rig) group(key string, settings conf.Settings, agents int) *Group {
 func (r *rig) agent(g *Group) *Agent {
 	a := &Agent{pool: r.Pool, group: g, proc: played{}, born: r.now}
 	g.agents = append(g.agents, a)
-	r.agents[a] = true
+	r.agents = append(r.agents, a)
 	return a
 }
 

@@ -51,7 +51,7 @@ func (a *Agent) dismiss() {
 
 // CheckReading ends agents that were given jobs and have read nothing of them.
 func (p *Pool) CheckReading() {
-	for a := range p.agents {
+	for _, a := range p.agents {
 		if !a.closedAt.IsZero() || a.hopeless || len(a.jobs.list) == 0 {
 			continue
 		}

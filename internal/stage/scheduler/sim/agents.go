@@ -1,11 +1,15 @@
 package sim
 
 import (
-	"cmp"
+	"bytes"
 	"slices"
+	"syscall"
 	"time"
 
+	"zmailer/internal/stage/scheduler/agents"
+	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
+	"zmailer/internal/wire/taproto"
 )
 
 // Ring is a ring of the core with its agents, as a clause of scheduler.conf makes them.
@@ -16,120 +20,126 @@ type Ring struct {
 	IdleMax  time.Duration // of an agent; 0: for ever
 	Keep     time.Duration // how long an agent keeps a connection; 0: 10s
 
-	ring      *thread.Ring
-	agents    []*agent
-	starting  bool
-	impatient time.Time
-	waiting   bool // in World.starved
+	world    *World
+	key      string
+	policy   thread.Policy
+	settings conf.Settings
 }
 
-// Running is how many deliveries the ring has under way.
-func (r *Ring) Running() int { return r.ring.Running() }
-
-// Agents is how many agents the ring has.
-func (r *Ring) Agents() int { return len(r.agents) }
+// forever is longer than any simulation.
+const forever = 100_000 * time.Hour
 
 // Ring finds a ring by its key or makes it.
 func (w *World) Ring(key string, p thread.Policy, set Ring) *Ring {
-	if r := w.byKey[key]; r != nil {
+	if r := w.rings[key]; r != nil {
 		return r
 	}
 	r := &set
+	r.world, r.key, r.policy = w, key, p
 	r.Slots = max(r.Slots, 1)
 	if r.Keep == 0 {
 		r.Keep = 10 * time.Second
 	}
-	r.ring = w.core.Ring(key, p)
-	r.ring.Serve = r
-	w.rings = append(w.rings, r)
-	w.byKey[key] = r
+	r.settings = conf.Settings{Overfeed: r.Overfeed, MaxTA: r.MaxTA, IdleMax: r.IdleMax}
+	if r.IdleMax == 0 {
+		r.settings.IdleMax = forever
+	}
+	w.rings[key] = r
 	return r
 }
 
+// current is the ring in the core, which forgets one without threads and agents.
+func (r *Ring) current() *thread.Ring {
+	ring := r.world.core.Ring(r.key, r.policy)
+	if agents.GroupOf(ring) == nil {
+		agents.NewGroup(ring, &r.settings, r.key, "")
+	}
+	return ring
+}
+
+// Running is how many deliveries the ring has under way.
+func (r *Ring) Running() int { return r.current().Running() }
+
+// players are the World as the owner of the agents and as what starts them.
+type players struct{ *World }
+
 // agent is a process that delivers.
 type agent struct {
-	ring  *Ring
-	free  int
-	queue []*thread.Vertex // with one slot: its delivery, and those behind it
-	busy  int
-	idle  time.Time
-	born  time.Time
-	kept  map[*Host][]time.Time // connections, by when they are closed
-	ended bool
-
-	closing bool // it takes nothing more, and ends when it is done
+	world  *World
+	ring   *Ring
+	to     *agents.Agent
+	queue  []*thread.Vertex // with one slot: its delivery, and those behind it
+	busy   int
+	kept   map[*Host][]time.Time // connections, by when they are closed
+	closed bool                  // it ends when it is done
 }
 
-func (a *agent) mayTake() bool { return a.free > 0 && !a.closing }
+// Start implements agents.Spawner.
+func (w players) Start(_ agents.Launch, key, _ string, started func(agents.Process, error)) {
+	w.in(w.AgentStart, func() {
+		started(&agent{world: w.World, ring: w.rings[key], kept: map[*Host][]time.Time{}}, nil)
+	})
+}
 
-// patience is how long all slots must have been taken before another agent is started,
-// as the engine has it.
-const patience = 100 * time.Millisecond
-
-// feed gives ready deliveries to the ring's agents, as engine.feed does.
-func (w *World) feed(r *Ring) {
-	for r.anyFree() {
-		v := w.core.Take(r.ring, w.now)
-		if v == nil {
-			break
-		}
-		a := r.choose(v.Thread)
-		w.give(a, v)
-		for r.Slots == 1 && len(a.queue) < r.Overfeed {
-			more := w.core.TakeMore(v.Thread, w.now)
-			if more == nil {
-				break
-			}
-			w.give(a, more)
-		}
+// Listen implements agents.Process: the agent asks for as much as it can do.
+func (a *agent) Listen(to *agents.Agent) {
+	a.to = to
+	a.world.agents[to] = a
+	lines := []taproto.Line{{Kind: taproto.LineSlots, Slots: a.ring.Slots}}
+	if a.ring.Slots == 1 {
+		lines = nil
 	}
-	if !r.anyFree() && r.ring.Hungry() {
-		w.wantAgent(r)
-	} else {
-		r.impatient = time.Time{}
-		w.satisfied(r)
+	to.Lines(append(lines, slices.Repeat([]taproto.Line{{Kind: taproto.LineHungry}}, a.ring.Slots)...))
+}
+
+// Write implements agents.Process. Given has the jobs; #idle is answered.
+func (a *agent) Write(lines []byte) error {
+	if bytes.HasPrefix(lines, []byte("#idle")) {
+		a.world.in(0, func() { a.to.Lines([]taproto.Line{{Kind: taproto.LineHungry}}) })
+	}
+	return nil
+}
+
+// CloseInput implements agents.Process.
+func (a *agent) CloseInput() {
+	a.closed = true
+	a.endIfDone()
+}
+
+func (a *agent) endIfDone() {
+	if a.closed && a.busy == 0 {
+		delete(a.world.agents, a.to)
+		a.world.in(0, func() { a.to.Ended("exit status 0") })
 	}
 }
 
-func (r *Ring) anyFree() bool {
-	for _, a := range r.agents {
-		if a.mayTake() {
-			return true
-		}
-	}
-	return false
-}
+// Pid implements agents.Process.
+func (a *agent) Pid() int { return 1 }
 
-func (r *Ring) choose(t *thread.Thread) *agent {
-	if a, _ := t.Serve.(*agent); a != nil && a.ring == r && !a.ended && a.mayTake() {
-		return a
-	}
-	var best *agent
-	for _, a := range r.agents {
-		if a.mayTake() && (best == nil || a.busy > best.busy) {
-			best = a
-		}
-	}
-	return best
-}
+// Window implements agents.Process.
+func (a *agent) Window() int { return 1 << 20 }
 
-func (w *World) give(a *agent, v *thread.Vertex) {
-	a.free = max(a.free-1, 0)
+// Unread implements agents.Process.
+func (a *agent) Unread() int { return 0 }
+
+// Signal implements agents.Process.
+func (a *agent) Signal(syscall.Signal) {}
+
+// Given implements agents.Owner.
+func (w players) Given(to *agents.Agent, v *thread.Vertex) {
+	a := w.agents[to]
 	a.busy++
-	a.idle = time.Time{}
-	v.Thread.Serve = a
-	if a.ring.Slots > 1 {
-		w.attempt(a, v)
-		return
+	if a.ring.Slots == 1 {
+		if a.queue = append(a.queue, v); len(a.queue) > 1 {
+			return
+		}
 	}
-	a.queue = append(a.queue, v)
-	if len(a.queue) == 1 {
-		w.attempt(a, v)
-	}
+	a.attempt(v)
 }
 
-// attempt has an agent begin a delivery.
-func (w *World) attempt(a *agent, v *thread.Vertex) {
+// attempt begins a delivery.
+func (a *agent) attempt(v *thread.Vertex) {
+	w := a.world
 	l := w.deliveries[v]
 	h := l.Host
 	if l.Attempts++; l.Started.IsZero() {
@@ -139,7 +149,7 @@ func (w *World) attempt(a *agent, v *thread.Vertex) {
 	if w.OnStart != nil {
 		w.OnStart(l, h)
 	}
-	w.in(verdict.Took, func() { w.ends(a, v, h, verdict) })
+	w.in(verdict.Took, func() { a.finish(v, h, verdict) })
 }
 
 // connection takes a kept one, if there is one.
@@ -157,193 +167,79 @@ func (a *agent) connection(h *Host, now time.Time) bool {
 	return false
 }
 
-// ends takes the end of a delivery, as engine.end does.
-func (w *World) ends(a *agent, v *thread.Vertex, h *Host, verdict Verdict) {
+// finish answers for a delivery and asks for another one.
+func (a *agent) finish(v *thread.Vertex, h *Host, verdict Verdict) {
+	w := a.world
 	h.active--
 	if verdict.Result != thread.HostDeferred {
 		a.kept[h] = append(a.kept[h], w.now.Add(a.ring.Keep))
 	}
-	list := v.Recipients()
-	for i := range list {
-		list[i].Result = verdict.Result
-	}
-	if verdict.Result == thread.Deferred {
+	ans := taproto.Answer{Number: v.Message.Number, At: verdict.Until, Text: "it is in trouble"}
+	switch {
+	case verdict.Result == thread.Delivered:
+		ans.Word = taproto.OK3
+	case verdict.Result == thread.Failed:
+		ans.Word = taproto.Error2
+	case verdict.Result == thread.Deferred:
+		ans.Word = taproto.Deferred
 		w.deliveries[v].Deferred++
+	case verdict.Busy:
+		ans.Word, ans.Text = taproto.DeferAll, "421 too many connections"
+	case verdict.Until.IsZero():
+		ans.Word = taproto.DeferAll
+	default:
+		ans.Word = taproto.RetryAt
 	}
-	wait := thread.HostWait{Until: verdict.Until, Busy: verdict.Busy}
-	if verdict.Result == thread.HostDeferred {
-		wait.Text = "it is in trouble"
+	var lines []taproto.Line
+	for _, r := range v.Recipients() {
+		ans.Offset = r.Offset()
+		lines = append(lines, taproto.Line{Kind: taproto.LineAnswer, Answer: ans})
 	}
-	round := w.core.End(v, wait, w.now)
+	a.busy--
+	if a.ring.Slots == 1 {
+		a.queue = a.queue[1:]
+	}
+	closed := a.closed
+	a.to.Lines(append(lines, taproto.Line{Kind: taproto.LineHungry}))
+	if len(a.queue) > 0 {
+		a.attempt(a.queue[0])
+	}
+	if closed { // else CloseInput has done it
+		a.endIfDone()
+	}
+}
+
+// Done implements agents.Owner, as the engine does.
+func (w players) Done(j *agents.Job) {
+	v := j.Vertex
+	result := v.Recipients()[0].Result
+	round := w.core.End(v, j.Wait, w.now)
 	switch {
 	case round.Left > 0 && round.Expired:
 		w.done(v, Expired)
 		w.core.Forget(v)
 	case round.Left > 0:
 		w.core.Wait(v, w.now)
-	case verdict.Result == thread.Failed:
+	case result == thread.Failed:
 		w.done(v, Failed)
 	default:
 		w.done(v, Delivered)
 	}
-	w.rest(a)
 }
 
-// rest frees a slot.
-func (w *World) rest(a *agent) {
-	a.busy--
-	if a.ring.Slots > 1 {
-		a.free++
-	} else {
-		a.queue = a.queue[1:]
-		if len(a.queue) > 0 {
-			w.core.Promote(a.queue[0], w.now)
-			w.attempt(a, a.queue[0])
-		} else {
-			a.free = 1
-		}
-	}
-	switch {
-	case a.busy == 0 && a.closing:
-		w.end(a)
-	case a.busy == 0:
-		w.idles(a)
-	}
-	w.core.Touch(a.ring.ring)
+// Answered implements agents.Owner.
+func (players) Answered(*thread.Vertex, *thread.Recipient, *taproto.Answer) {}
+
+// Unlocked implements agents.Owner.
+func (players) Unlocked() {}
+
+// Lost implements agents.Owner.
+func (players) Lost(*agents.Job) { panic("sim: an agent has lost a job") }
+
+// Late implements agents.Owner.
+func (players) Late(*agents.Doubt, *thread.Outcome, taproto.Word, bool) {
+	panic("sim: an answer comes late")
 }
 
-// idles notes that an agent has nothing to do; it ends when that lasts, or when its
-// place is wanted.
-func (w *World) idles(a *agent) {
-	a.idle = w.now
-	since := a.idle
-	if a.ring.IdleMax > 0 {
-		w.in(a.ring.IdleMax, func() {
-			if a.idle.Equal(since) && !a.ended {
-				w.end(a)
-			}
-		})
-	}
-	for _, r := range w.starved {
-		w.core.Touch(r.ring)
-	}
-}
-
-// end ends an idle agent.
-func (w *World) end(a *agent) {
-	a.ended = true
-	w.agents--
-	list := a.ring.agents
-	for i := range list {
-		if list[i] == a {
-			a.ring.agents = append(list[:i], list[i+1:]...)
-			break
-		}
-	}
-	if a.closing {
-		w.satisfied(a.ring) // it asks again, behind the others
-	}
-	w.placeFree()
-	w.core.Touch(a.ring.ring)
-}
-
-// wantAgent starts another agent if it may be, as engine.wantAgent does.
-func (w *World) wantAgent(r *Ring) {
-	if r.starting {
-		return
-	}
-	if r.impatient.IsZero() && len(r.agents) > 0 && r.Slots > 1 {
-		r.impatient = w.now.Add(patience)
-		w.in(patience, func() { w.core.Touch(r.ring) })
-	}
-	if r.impatient.After(w.now) {
-		return
-	}
-	if r.MaxTA > 0 && (w.agents >= r.MaxTA || w.poorer(r)) {
-		if !r.waiting {
-			r.waiting = true
-			w.starved = append(w.starved, r)
-		}
-		w.reclaim(r)
-		return
-	}
-	w.satisfied(r)
-	r.starting, r.impatient = true, time.Time{}
-	w.agents++
-	w.in(w.AgentStart, func() {
-		r.starting = false
-		a := &agent{ring: r, free: r.Slots, born: w.now, kept: map[*Host][]time.Time{}}
-		r.agents = append(r.agents, a)
-		w.idles(a)
-		w.core.Touch(r.ring)
-	})
-}
-
-// poorer reports whether a ring with fewer agents waits for a place, or one with as many
-// waits longer.
-func (w *World) poorer(than *Ring) bool {
-	ahead := true
-	for _, r := range w.starved {
-		switch {
-		case r == than:
-			ahead = false
-		case len(r.agents) < len(than.agents), ahead && len(r.agents) == len(than.agents):
-			return true
-		}
-	}
-	return false
-}
-
-// satisfied takes note that a ring no longer waits for a place.
-func (w *World) satisfied(r *Ring) {
-	if r.waiting {
-		r.waiting = false
-		w.starved = slices.DeleteFunc(w.starved, func(s *Ring) bool { return s == r })
-		w.placeFree()
-	}
-}
-
-// serves is how long the only agent of a ring keeps its place, as the engine has it.
-const serves = 10 * time.Second
-
-// placeFree has the rings that wait for a place look again.
-func (w *World) placeFree() {
-	for _, r := range w.starved {
-		w.core.Touch(r.ring)
-	}
-}
-
-// reclaim makes room for an agent of a ring: the one that is idle the longest ends, or
-// one of a ring that has more agents by two takes nothing more.
-func (w *World) reclaim(starved *Ring) {
-	var oldest, single *agent
-	rich := starved
-	for _, r := range w.rings {
-		if len(r.agents) == 1 && (single == nil || r.agents[0].born.Before(single.born)) {
-			single = r.agents[0]
-		}
-		if len(r.agents) > len(rich.agents) {
-			rich = r
-		}
-		for _, a := range r.agents {
-			if a.closing {
-				return // a place becomes free soon
-			}
-			if a.busy == 0 && !a.idle.IsZero() && !r.ring.Hungry() && (oldest == nil || a.idle.Before(oldest.idle)) {
-				oldest = a
-			}
-		}
-	}
-	switch {
-	case oldest != nil:
-		w.end(oldest)
-	case len(rich.agents) == 1 && len(starved.agents) == 0:
-		if wait := single.born.Add(serves).Sub(w.now); wait > 0 {
-			w.in(wait, func() { w.core.Touch(starved.ring) })
-			return
-		}
-		single.closing = true
-	case len(rich.agents) > len(starved.agents)+1:
-		slices.MinFunc(rich.agents, func(a, b *agent) int { return cmp.Compare(a.busy, b.busy) }).closing = true
-	}
-}
+// Stray implements agents.Owner.
+func (players) Stray(uint64) { panic("sim: an answer is about no job") }

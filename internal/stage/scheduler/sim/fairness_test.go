@@ -29,8 +29,8 @@ func policy(change func(*thread.Policy)) thread.Policy {
 	return p
 }
 
-// agents are those of the built-in scheduler.conf.
-func agents() Ring { return Ring{Slots: 20, MaxTA: 50, IdleMax: 3 * minute} }
+// manySlots are those of the built-in scheduler.conf.
+func manySlots() Ring { return Ring{Slots: 20, MaxTA: 50, IdleMax: 3 * minute} }
 
 // row is a line of docs/fairness.md.
 type row struct{ what, wanted, got string }
@@ -92,7 +92,7 @@ func TestThreadsOfARingShareIt(t *testing.T) { threadsOfARing(t) }
 // some, each gets the same.
 func threadsOfARing(t *testing.T) []row {
 	w := New(1, begin())
-	r := w.Ring("smtp", policy(func(p *thread.Policy) { p.MaxRing = 40 }), agents())
+	r := w.Ring("smtp", policy(func(p *thread.Policy) { p.MaxRing = 40 }), manySlots())
 	for i := range 20 {
 		name := fmt.Sprintf("smtp/h%d", i)
 		w.host(name, Host{})
@@ -115,7 +115,7 @@ func ringsOfAChannel(t *testing.T) []row {
 	w := New(2, begin())
 	names := []string{"big", "mid", "small"}
 	for i, count := range []int{20000, 5000, 2000} {
-		r := w.Ring(names[i], policy(func(p *thread.Policy) { p.MaxChannel = 30 }), agents())
+		r := w.Ring(names[i], policy(func(p *thread.Policy) { p.MaxChannel = 30 }), manySlots())
 		for k := range count {
 			name := fmt.Sprintf("smtp/%s%d", names[i], k%7)
 			w.Host(name).Latency = 100 * ms
@@ -173,7 +173,7 @@ func TestNeitherNewNorOldStarves(t *testing.T) { newAgainstOld(t) }
 func newAgainstOld(t *testing.T) []row {
 	run := func(ageOrder bool) *World {
 		w := New(4, begin())
-		r := w.Ring("smtp", policy(func(p *thread.Policy) { p.AgeOrder = ageOrder; p.MaxThread = 10 }), agents())
+		r := w.Ring("smtp", policy(func(p *thread.Policy) { p.AgeOrder = ageOrder; p.MaxThread = 10 }), manySlots())
 		w.host("smtp/h", Host{Latency: 200 * ms})
 		for i := range 5000 {
 			w.Send(Message{Group: "old", Accepted: begin().Add(-hour - time.Duration(i)*second), To: []Destination{{Ring: r, Name: "smtp/h"}}})
@@ -207,7 +207,7 @@ func TestWhatIsAlwaysPutOffDoesNotDelayTheNew(t *testing.T) { deferredAgainstNew
 // 20,000 full mailboxes of a host are tried again and again; new mail to it goes.
 func deferredAgainstNew(t *testing.T) []row {
 	w := New(5, begin())
-	r := w.Ring("smtp", policy(nil), agents())
+	r := w.Ring("smtp", policy(nil), manySlots())
 	h := w.host("smtp/h", Host{})
 	h.Decide = func(l *Delivery, _ time.Time) Verdict {
 		if l.Group == "full" {
@@ -231,7 +231,7 @@ func TestOneBigMessageLeavesRoomForSmallOnes(t *testing.T) { bigAgainstSmall(t) 
 // ones.
 func bigAgainstSmall(t *testing.T) []row {
 	w := New(6, begin())
-	r := w.Ring("smtp", policy(nil), agents())
+	r := w.Ring("smtp", policy(nil), manySlots())
 	var to []Destination
 	for i := range 10000 {
 		name := fmt.Sprintf("smtp/h%d", i)
@@ -247,7 +247,7 @@ func bigAgainstSmall(t *testing.T) []row {
 	drained(t, w, hour)
 	rows := []row{atMost(t, "small messages beside one to 10,000 hosts: the longest wait", w.Waits("small").Max(), 2*second)}
 	w = New(7, begin())
-	r = w.Ring("smtp", policy(nil), agents())
+	r = w.Ring("smtp", policy(nil), manySlots())
 	w.host("smtp/h", Host{}).PerRcpt = 20 * ms
 	w.Send(Message{Group: "big", To: []Destination{{Ring: r, Name: "smtp/h", Rcpts: 10000}}})
 	for i := range 100 {
@@ -263,7 +263,7 @@ func TestSlowHostsDoNotBlockTheirRing(t *testing.T) { slowAgainstFast(t) }
 // ring; a fast host beside them loses little.
 func slowAgainstFast(t *testing.T) []row {
 	w := New(9, begin())
-	r := w.Ring("smtp", policy(nil), agents())
+	r := w.Ring("smtp", policy(nil), manySlots())
 	for i := range 10 {
 		name := fmt.Sprintf("smtp/slow%d", i)
 		w.host(name, Host{Latency: minute, Spread: 0.3})
@@ -310,8 +310,8 @@ func TestAnyWorldDrainsWithinItsLimits(t *testing.T) {
 					t.Errorf("seed %d: %d at once, maxring is %d", seed, r.Running(), p.MaxRing)
 				}
 			}
-			if w.agents > slots.MaxTA {
-				t.Errorf("seed %d: %d agents, maxta is %d", seed, w.agents, slots.MaxTA)
+			if len(w.agents) > slots.MaxTA {
+				t.Errorf("seed %d: %d agents, maxta is %d", seed, len(w.agents), slots.MaxTA)
 			}
 		}
 		began := map[*Host][]time.Time{}

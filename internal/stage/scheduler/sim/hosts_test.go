@@ -13,7 +13,7 @@ func TestABlackHoleDelaysNobodyElse(t *testing.T) { blackHole(t) }
 // M23: 10,000 messages to a host that never answers, then one to another host.
 func blackHole(t *testing.T) []row {
 	w := New(10, begin())
-	r := w.Ring("smtp", policy(nil), agents())
+	r := w.Ring("smtp", policy(nil), manySlots())
 	hole := w.host("smtp/hole", Host{Timeout: 30 * second, Down: []Outage{{0, Forever}}})
 	for range 10000 {
 		w.SendOne("hole", r, "smtp/hole")
@@ -33,7 +33,7 @@ func TestADeadHostCostsOneConnectPerInterval(t *testing.T) { deadHost(t) }
 func deadHost(t *testing.T) []row {
 	w := New(11, begin())
 	p := policy(nil)
-	r := w.Ring("smtp", p, agents())
+	r := w.Ring("smtp", p, manySlots())
 	h := w.host("smtp/dead", Host{Timeout: 30 * second, Down: []Outage{{0, Forever}}})
 	for i := range 10000 {
 		w.At(time.Duration(i)*8*second, func() { w.SendOne("dead", r, "smtp/dead") })
@@ -44,7 +44,7 @@ func deadHost(t *testing.T) []row {
 	most := 24*60/8 + p.MaxThread
 	rows := []row{counted(t, "connections in a day to a dead host with 10,000 messages", h.Connects, most)}
 	w = New(12, begin())
-	r = w.Ring("smtp", policy(nil), agents())
+	r = w.Ring("smtp", policy(nil), manySlots())
 	w.host("smtp/back", Host{Timeout: 30 * second, Down: []Outage{{0, 2 * hour}}})
 	for range 10000 {
 		w.SendOne("back", r, "smtp/back")
@@ -59,7 +59,7 @@ func TestOldestFirstPerDestination(t *testing.T) { oldestFirst(t) }
 // was accepted, whatever order it was queued in.
 func oldestFirst(t *testing.T) []row {
 	w := New(13, begin())
-	r := w.Ring("smtp", policy(func(p *thread.Policy) { p.AgeOrder, p.MaxThread = true, 1 }), agents())
+	r := w.Ring("smtp", policy(func(p *thread.Policy) { p.AgeOrder, p.MaxThread = true, 1 }), manySlots())
 	last := map[*Host]time.Time{}
 	wrong := 0
 	w.OnStart = func(l *Delivery, h *Host) {
@@ -84,7 +84,7 @@ func hangingMessage(t *testing.T) []row {
 	var rows []row
 	for _, max := range []int{1, 20} {
 		w := New(14, begin())
-		r := w.Ring("smtp", policy(func(p *thread.Policy) { p.AgeOrder, p.MaxThread = true, max }), agents())
+		r := w.Ring("smtp", policy(func(p *thread.Policy) { p.AgeOrder, p.MaxThread = true, max }), manySlots())
 		h := w.host("smtp/h", Host{})
 		h.Decide = func(l *Delivery, _ time.Time) Verdict {
 			if l.Group == "poison" {
@@ -116,7 +116,7 @@ func limits(t *testing.T) []row {
 	channel, ring, one, ta := 0, 0, 0, 0
 	w.OnStart = func(_ *Delivery, h *Host) {
 		channel, ring = max(channel, a.Running()+b.Running()), max(ring, a.Running(), b.Running())
-		one, ta = max(one, h.active), max(ta, w.agents)
+		one, ta = max(one, h.active), max(ta, len(w.agents))
 	}
 	for i := range 5000 {
 		name := fmt.Sprintf("smtp/h%d", i%8)
@@ -136,7 +136,7 @@ func limits(t *testing.T) []row {
 func TestTheSameSeedGivesTheSameCourse(t *testing.T) {
 	course := func() string {
 		w := New(16, begin())
-		r := w.Ring("smtp", policy(nil), agents())
+		r := w.Ring("smtp", policy(nil), manySlots())
 		for i := range 300 {
 			name := fmt.Sprintf("smtp/h%d", i%7)
 			w.host(name, Host{Down: []Outage{{0, time.Duration(i%7) * minute}}})
@@ -158,7 +158,7 @@ func rates(t *testing.T) []row {
 	p := policy(func(p *thread.Policy) {
 		p.HostRate, p.Rate = thread.Rate{N: 10, Per: second}, thread.Rate{N: 15, Per: second}
 	})
-	r := w.Ring("smtp", p, agents())
+	r := w.Ring("smtp", p, manySlots())
 	began := map[*Host][]time.Time{}
 	var all []time.Time
 	w.OnStart = func(_ *Delivery, h *Host) {
@@ -211,7 +211,7 @@ func TestAHostThatTakesFewAtOnceIsFilledAndNotFlooded(t *testing.T) { fewAtOnce(
 // A host that answers 421 to the fourth connection, and maxthr=20.
 func fewAtOnce(t *testing.T) []row {
 	w := New(18, begin())
-	r := w.Ring("smtp", policy(nil), agents())
+	r := w.Ring("smtp", policy(nil), manySlots())
 	h := w.host("smtp/h", Host{Capacity: 3})
 	for range 2000 {
 		w.SendOne("", r, "smtp/h")

@@ -96,7 +96,7 @@ func (w *World) Send(m Message) []*Delivery {
 		w.open++
 		w.Deliveries = append(w.Deliveries, l)
 		channel, host, _ := strings.Cut(d.Name, "/")
-		v := w.core.Add(msg, d.Ring.ring, channel, host, rcpts, d.History, w.now)
+		v := w.core.Add(msg, d.Ring.current(), channel, host, rcpts, d.History, w.now)
 		w.deliveries[v] = l
 	}
 	return w.Deliveries[first:]

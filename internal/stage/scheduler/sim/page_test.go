@@ -38,8 +38,9 @@ func scenarios() []struct {
 
 const preamble = `# Fairness, measured
 
-Each line is measured in a simulation: the scheduler's own core (internal/stage/scheduler/thread)
-on a virtual clock, with simulated hosts and agents (internal/stage/scheduler/sim). The named test
+Each line is measured in a simulation: the scheduler's own core and pool of agents
+(internal/stage/scheduler/thread and agents) on a virtual clock, with simulated hosts and agent
+processes (internal/stage/scheduler/sim). The named test
 fails if the bound is exceeded. The numbers are those of one seed, from the last run of
 
     go test ./internal/stage/scheduler/sim -run TestThePageIsTrue -update

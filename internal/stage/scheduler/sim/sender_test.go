@@ -13,7 +13,7 @@ func senderAgainstSender(t *testing.T) []row {
 	var rows []row
 	for _, ageOrder := range []bool{false, true} {
 		w := New(8, begin())
-		r := w.Ring("smtp", policy(func(p *thread.Policy) { p.AgeOrder = ageOrder }), agents())
+		r := w.Ring("smtp", policy(func(p *thread.Policy) { p.AgeOrder = ageOrder }), manySlots())
 		w.host("smtp/h", Host{})
 		for range 100_000 {
 			w.SendOne("flood", r, "smtp/h")

@@ -14,7 +14,7 @@ func TestAtk3SilentHostsDelayNoOwnMail(t *testing.T) { silentHosts(t) }
 // meanwhile the mail of our own users. At first no host is known, as after a restart.
 func silentHosts(t *testing.T) []row {
 	w := New(19, begin())
-	r := w.Ring("smtp", policy(nil), agents())
+	r := w.Ring("smtp", policy(nil), manySlots())
 	var silent []*Host
 	for i := range 500 {
 		name := fmt.Sprintf("smtp/silent%d", i)

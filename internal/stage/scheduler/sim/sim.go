@@ -1,9 +1,8 @@
-// Package sim runs the scheduler's core on a virtual clock: hosts, agents and mail are
-// made up, the decisions are those of package thread itself. It shows how long mail
-// waits under which policy, and shows when a queue will be empty.
+// Package sim runs the scheduler's core and its pool of agents on a virtual clock: hosts,
+// processes and mail are made up, the decisions are those of the packages thread and agents
+// themselves. It shows how long mail waits under which policy, and when a queue will be empty.
 //
-// A World has hosts, which answer as their models say; rings with agents, handed out as
-// the engine does it; and mail that is sent by a script or is there from the beginning.
+// A World has hosts, which answer as their models say; rings with agents; and mail that is sent by a script or is there from the beginning.
 // Run plays it, event by event; one seed gives one course of events.
 //
 // Nothing here survives a crash, and nothing is to: it has no disk and no clock.
@@ -13,9 +12,11 @@ package sim
 
 import (
 	"container/heap"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
+	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -29,28 +30,30 @@ type World struct {
 	Deliveries []*Delivery
 
 	core       *thread.Core
+	pool       *agents.Pool
 	rand       *rand.Rand
 	start      time.Time
 	now        time.Time
 	events     events
 	seq        uint64
 	hosts      map[string]*Host
-	rings      []*Ring
-	byKey      map[string]*Ring
+	rings      map[string]*Ring
+	agents     map[*agents.Agent]*agent
 	deliveries map[*thread.Vertex]*Delivery
 	number     uint64
 	open       int
-	agents     int
-	starved    []*Ring
 }
 
 // New makes a world that begins at a time. Seed decides everything that is random.
 func New(seed uint64, start time.Time) *World {
-	return &World{
+	w := &World{
 		AgentStart: 20 * time.Millisecond,
 		core:       thread.New(rand.New(rand.NewPCG(seed, 1))), rand: rand.New(rand.NewPCG(seed, 2)),
-		start: start, now: start, hosts: map[string]*Host{}, byKey: map[string]*Ring{}, deliveries: map[*thread.Vertex]*Delivery{},
+		start: start, now: start, hosts: map[string]*Host{}, rings: map[string]*Ring{}, agents: map[*agents.Agent]*agent{},
+		deliveries: map[*thread.Vertex]*Delivery{},
 	}
+	w.pool = agents.New(w.core, players{w}, players{w}, agents.Limits{End: forever}, slog.New(slog.DiscardHandler))
+	return w
 }
 
 // Now is the virtual time.
@@ -114,6 +117,7 @@ func (w *World) Run(until time.Duration) bool {
 		if next.After(w.now) {
 			w.now = next
 		}
+		w.pool.Tick(w.now)
 		for len(w.events) > 0 && w.events[0].at <= w.now.UnixNano() {
 			heap.Pop(&w.events).(event).do()
 		}
@@ -133,6 +137,9 @@ func (w *World) Drain(limit time.Duration) bool {
 // next is the time of the next thing to happen.
 func (w *World) next() (time.Time, bool) {
 	next := w.core.Next()
+	if at := w.pool.Next(); next.IsZero() || !at.IsZero() && at.Before(next) {
+		next = at
+	}
 	if len(w.events) > 0 {
 		if at := time.Unix(0, w.events[0].at).UTC(); next.IsZero() || at.Before(next) {
 			next = at
@@ -143,12 +150,15 @@ func (w *World) next() (time.Time, bool) {
 
 // turn does what is due, as the engine's does.
 func (w *World) turn() {
+	w.pool.Tick(w.now)
 	expired, _ := w.core.Advance(w.now)
 	for _, v := range expired {
 		w.done(v, Expired)
 		w.core.Forget(v)
 	}
+	w.pool.Turn()
 	for r := w.core.Touched(); r != nil; r = w.core.Touched() {
-		w.feed(r.Serve.(*Ring))
+		w.pool.Feed(agents.GroupOf(r))
 	}
+	w.pool.Flush()
 }

@@ -7,6 +7,8 @@ import (
 	"os/user"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // Z6: agents have the environment, user, group and nice of their clause.
@@ -21,15 +23,11 @@ func TestAgentsRunAsTheirClauseSpecifies(t *testing.T) {
 		l.Argv = []string{"/bin/sh", "-c", script}
 		l.Env = append(l.Env, "PATH="+os.Getenv("PATH"))
 		in, out, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		defer in.Close()
 		p, err := l.begin("/", in, out, os.Geteuid() == 0)
 		out.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		text, err := io.ReadAll(in)
 		if _, werr := p.Wait(); err != nil || werr != nil {
 			t.Fatal(err, werr)
@@ -37,18 +35,14 @@ func TestAgentsRunAsTheirClauseSpecifies(t *testing.T) {
 		return words(string(text))
 	}
 	own, err := exec.Command("nice").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if got, want := start(Launch{Nice: 5, Env: []string{"HELO=out.example"}}, "nice; echo $HELO"), "5 out.example"; got != want {
 		t.Errorf("zone: got %q, want %q", got, want)
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("only root starts agents as other users")
 	}
-	if got := start(Launch{Group: "1"}, "nice"); got != words(string(own)) {
-		t.Errorf("the nice of one agent is in another: %q", got)
-	}
+	assert.Equal(t, start(Launch{Group: "1"}, "nice"), words(string(own)), "the nice of another agent")
 	if got, want := start(Launch{User: "nobody", Nice: 5}, "id -u; id -g; nice"), nobody.Uid+" "+nobody.Gid+" 5"; got != want {
 		t.Errorf("user: got %q, want %q", got, want)
 	}

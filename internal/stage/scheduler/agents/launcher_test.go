@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/helper/helpertest"
 )
 
@@ -58,9 +59,7 @@ func TestLauncherKeepsAnIdleScheduler(t *testing.T) {
 	s.Patience = enoughPatience
 	go func() { served <- s.Serve(theirs) }()
 	c, err := newLauncherClient(ours, testPatience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	later := time.NewTimer(enoughPatience + enoughPatience/4)
 	defer later.Stop()
 	select {
@@ -87,13 +86,9 @@ func TestSchedulerLeavesASilentLauncher(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := newLauncherClient(ours, enoughPatience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer in.Close()
 	defer out.Close()
 	if _, err := c.start("local", "h", in, out); !errors.Is(err, errSilentLauncher) {
@@ -153,16 +148,12 @@ func TestLauncherWaitsForAnAgentWhoseStartWasNotSent(t *testing.T) {
 		}
 	}
 	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if err := s.do(theirs, launchRequest{Start: 1, Channel: "local", Host: "h"}, []*os.File{in, out}); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("got %v, want a connection that takes nothing", err)
 	}
 	// Its end is sent, or, since that cannot be, the connection closed.
-	if err := ours.SetReadDeadline(time.Now().Add(testPatience)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, ours.SetReadDeadline(time.Now().Add(testPatience)))
 	for b := make([]byte, maxMessage); ; {
 		n, err := ours.Read(b)
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) || strings.Contains(string(b[:n]), `"ended":"exit status 0"`) {
@@ -172,9 +163,7 @@ func TestLauncherWaitsForAnAgentWhoseStartWasNotSent(t *testing.T) {
 			t.Fatal("the agent is not waited for")
 		}
 	}
-	if got := s.Use(); got != Idle {
-		t.Errorf("use is %v, want %v", got, Idle)
-	}
+	assert.Equal(t, s.Use(), Idle, "use")
 }
 
 // Sec9: the end of an agent is its own, also where its pid is that of a later one by now:
@@ -184,18 +173,14 @@ func TestSec9EndOfAnAgentIsNotThatOfItsPid(t *testing.T) {
 	s := newLauncher(t)
 	ours, theirs := helpertest.Pair(t)
 	proc, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	later := &os.Process{Pid: proc.Pid}
 	s.agents = map[uint64]*os.Process{1: proc, 2: later}
 	c := &LauncherClient{conn: ours, waiting: map[uint64]chan launchAnswer{}, running: map[uint64]*launched{}, gone: make(chan struct{})}
 	first, second := make(chan launchAnswer, 1), make(chan launchAnswer, 1)
 	c.waiting[1], c.waiting[2] = first, second
 	for start := range uint64(2) {
-		if err := s.send(theirs, launchNotice{Start: start + 1, Pid: proc.Pid}); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, s.send(theirs, launchNotice{Start: start + 1, Pid: proc.Pid}))
 	}
 	s.await(theirs, 1, proc)
 	if s.agents[1] != nil || s.agents[2] != later {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logging"
 )
 
@@ -13,15 +14,11 @@ func TestAgentsKnowTheJournal(t *testing.T) {
 	t.Setenv(logging.JournalVariable, "7:8")
 	t.Setenv("SECRET", "x")
 	out, theirs, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer out.Close()
 	p, err := Launch{Argv: []string{"/usr/bin/env"}, Env: []string{"A=1"}}.begin("/", theirs, theirs, false)
 	theirs.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	got, err := io.ReadAll(out)
 	if _, werr := p.Wait(); err != nil || werr != nil {
 		t.Fatal(err, werr)

@@ -5,12 +5,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -27,15 +29,15 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 	}{
 		"too old in router/": {alarm.Limits{Router: time.Minute}, func(r *rig) func() {
 			name := filepath.Join(r.dir, "router", "4711")
-			r.must(os.WriteFile(name, []byte("to bond\n\n"), 0o700))
-			r.must(os.Chtimes(name, hour, hour))
-			return func() { r.must(os.Remove(name)) }
+			assert.Must(t, os.WriteFile(name, []byte("to bond\n\n"), 0o700))
+			assert.Must(t, os.Chtimes(name, hour, hour))
+			return func() { assert.Must(t, os.Remove(name)) }
 		}, alarm.TooOld, "router"},
 		"frozen for long": {alarm.Limits{Frozen: time.Minute}, func(r *rig) func() {
 			name := filepath.Join(r.dir, "freezer", "4711.size")
-			r.must(os.WriteFile(name, []byte("to bond\n\n"), 0o700))
-			r.must(os.Chtimes(name, hour, hour))
-			return func() { r.must(os.Remove(name)) }
+			assert.Must(t, os.WriteFile(name, []byte("to bond\n\n"), 0o700))
+			assert.Must(t, os.Chtimes(name, hour, hour))
+			return func() { assert.Must(t, os.Remove(name)) }
 		}, alarm.TooOld, "freezer"},
 		"too old in the queue": {alarm.Limits{Queue: time.Nanosecond}, func(r *rig) func() {
 			r.queue("smtp h gate@h")
@@ -49,12 +51,12 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			name := r.queue("smtp h gate@h")
 			open := r.atGate()
 			queue, aside := filepath.Join(r.dir, "queue", name), filepath.Join(r.dir, "aside")
-			r.must(os.Rename(queue, aside))
+			assert.Must(t, os.Rename(queue, aside))
 			text := r.Read("transport/" + name)
-			r.must(os.WriteFile(filepath.Join(r.dir, "copy"), []byte(text), 0o644))
-			r.must(os.Rename(filepath.Join(r.dir, "copy"), filepath.Join(r.dir, "transport", name)))
+			assert.Must(t, os.WriteFile(filepath.Join(r.dir, "copy"), []byte(text), 0o644))
+			assert.Must(t, os.Rename(filepath.Join(r.dir, "copy"), filepath.Join(r.dir, "transport", name)))
 			return func() {
-				r.must(os.Rename(aside, queue))
+				assert.Must(t, os.Rename(aside, queue))
 				open()
 			}
 		}, alarm.Orphan, "transport/"},
@@ -63,11 +65,11 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			open := r.atGate()
 			number, _, _ := strings.Cut(name, "-")
 			twin := filepath.Join(r.dir, "transport", number+"-99")
-			r.must(os.WriteFile(filepath.Join(r.dir, "planted"), []byte(r.Read("transport/"+name)), 0o644))
-			r.must(os.Link(filepath.Join(r.dir, "queue", name), filepath.Join(r.dir, "queue", number+"-99")))
-			r.must(os.Rename(filepath.Join(r.dir, "planted"), twin))
+			assert.Must(t, os.WriteFile(filepath.Join(r.dir, "planted"), []byte(r.Read("transport/"+name)), 0o644))
+			assert.Must(t, os.Link(filepath.Join(r.dir, "queue", name), filepath.Join(r.dir, "queue", number+"-99")))
+			assert.Must(t, os.Rename(filepath.Join(r.dir, "planted"), twin))
 			return func() {
-				r.must(errors.Join(os.Remove(twin), os.Remove(filepath.Join(r.dir, "queue", number+"-99"))))
+				assert.Must(t, errors.Join(os.Remove(twin), os.Remove(filepath.Join(r.dir, "queue", number+"-99"))))
 				open()
 			}
 		}, alarm.Duplicate, "transport/"},
@@ -76,18 +78,18 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			open := r.atGate()
 			number, _, _ := strings.Cut(name, "-")
 			twin := filepath.Join(r.dir, "router", number)
-			r.must(os.Link(filepath.Join(r.dir, "queue", name), twin))
+			assert.Must(t, os.Link(filepath.Join(r.dir, "queue", name), twin))
 			return func() {
-				r.must(os.Remove(twin))
+				assert.Must(t, os.Remove(twin))
 				open()
 			}
 		}, alarm.Duplicate, "router/"},
 		"a specification that cannot be read": {alarm.Limits{}, func(r *rig) func() {
 			name := filepath.Join(r.dir, "transport", "4711")
 			// Whole at once: an empty one looks like what finishing has left.
-			r.must(os.WriteFile(filepath.Join(r.dir, "planted"), []byte("@ 0x00000080\n"), 0o644))
-			r.must(os.Rename(filepath.Join(r.dir, "planted"), name))
-			return func() { r.must(os.Remove(name)) }
+			assert.Must(t, os.WriteFile(filepath.Join(r.dir, "planted"), []byte("@ 0x00000080\n"), 0o644))
+			assert.Must(t, os.Rename(filepath.Join(r.dir, "planted"), name))
+			return func() { assert.Must(t, os.Remove(name)) }
 		}, alarm.Unusable, "transport/4711"},
 	}
 	for name, tt := range tests {
@@ -99,9 +101,11 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			r.start()
 			mend := tt.plant(r)
 			r.wait(1, "msg=alarm-raised", "kind="+string(tt.kind), tt.subject)
-			if _, ok := r.alarmFile(tt.kind, tt.subject); !ok {
-				t.Errorf("the file has no such alarm:\n%s", r.Read("alarms"))
-			}
+			logtest.Eventually(t, "the file has the alarm", func() bool {
+				b, err := r.PO.ReadAlarms()
+				assert.Must(t, err)
+				return slices.ContainsFunc(alarm.Parse(b), func(a alarm.Alarm) bool { return a.Kind == tt.kind && strings.HasPrefix(a.Subject, tt.subject) })
+			})
 			mend()
 			r.wait(1, "msg=alarm-cleared", "kind="+string(tt.kind), tt.subject)
 			// After it is cleared the same may come again: each limit is shorter than a look.
@@ -120,47 +124,19 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 	}
 }
 
-// alarmFile waits until the file of alarms holds one of this kind.
-func (r *rig) alarmFile(kind alarm.Kind, subject string) (alarm.Alarm, bool) {
-	r.T.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		b, err := r.PO.ReadAlarms()
-		r.must(err)
-		for _, a := range alarm.Parse(b) {
-			if a.Kind == kind && strings.HasPrefix(a.Subject, subject) {
-				return a, true
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			return alarm.Alarm{}, false
-		}
-	}
-}
-
-func (r *rig) must(err error) {
-	r.T.Helper()
-	assert.Must(r.T, err)
-}
-
 // A scheduler that was told to deliver nothing makes no progress, and needs no one for that.
 func TestNoProgressIsExpectedOfAFrozenScheduler(t *testing.T) {
 	now := time.Now()
-	e := &engine{core: thread.New(rand.New(rand.NewPCG(1, 2))), now: now}
-	e.monitor.engine = e
+	e := monitor{base: &base{core: thread.New(rand.New(rand.NewPCG(1, 2))), now: now}}
+	e.scanner = &scanner{base: e.base}
 	e.conf.Alarms.Progress = time.Nanosecond
 	r := e.core.Ring("r", thread.Policy{Interval: time.Minute, Retries: []int{1}})
 	e.core.Add(&thread.Message{Number: 1, Open: 1}, r, "smtp", "h", []thread.Recipient{thread.NewRecipient(1, "")}, thread.History{}, now)
 	for _, freeze := range []bool{false, true} {
 		e.conf.Freeze = freeze
-		e.monitor.stillThreads()
+		e.stillThreads()
 		e.now = e.now.Add(time.Hour)
-		if got := len(e.monitor.stillThreads()); got > 0 == freeze {
+		if got := len(e.stillThreads()); got > 0 == freeze {
 			t.Errorf("frozen %v: %d alarms", freeze, got)
 		}
 	}

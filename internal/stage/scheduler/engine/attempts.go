@@ -16,7 +16,14 @@ import (
 )
 
 // attempts is the engine as the owner of the agents: what their answers mean for messages.
-type attempts struct{ *engine }
+type attempts struct {
+	*base
+	changes   *changes
+	ends      *ends
+	placement *placement
+	scanner   *scanner
+	meters    meters
+}
 
 // Given implements agents.Owner.
 func (e *attempts) Given(_ *agents.Agent, v *thread.Vertex) {
@@ -195,7 +202,7 @@ func (e *attempts) record(m *thread.Message, v *thread.Vertex, list []thread.Out
 func (e *attempts) feed(r *thread.Ring) {
 	g := agents.GroupOf(r)
 	switch {
-	case g == nil || e.stopping || e.startsNothing():
+	case g == nil || e.stopping || e.scanner.startsNothing():
 	case !g.Retired():
 		e.agents.Feed(g)
 	case e.agents.Withdraw(g):

@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -17,45 +15,6 @@ import (
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/stage/scheduler/thread"
 )
-
-// BenchmarkSchedule is one message from transport/ to the unlink, with an agent in
-// a process of its own that marks and answers. The messages are made outside of the
-// time.
-func BenchmarkSchedule(b *testing.B) {
-	b.ReportAllocs()
-	r := newRig(b, scriptConf("TEST_SLOTS=20", ""), 0, nil)
-	done := &finishes{Handler: slog.NewTextHandler(io.Discard, nil), left: b.N, ended: make(chan struct{})}
-	r.config.Log = slog.New(done)
-	for i := range b.N {
-		r.queue(fmt.Sprintf("smtp host%d ok@h", i%10))
-	}
-	b.ResetTimer()
-	r.start()
-	<-done.ended
-	b.StopTimer()
-	r.stop()
-}
-
-// finishes is a log that counts finished messages.
-type finishes struct {
-	slog.Handler
-	left  int
-	ended chan struct{}
-}
-
-func (f *finishes) Enabled(context.Context, slog.Level) bool { return true }
-
-func (f *finishes) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == "finished" {
-		if f.left--; f.left == 0 {
-			close(f.ended)
-		}
-	}
-	if r.Level < slog.LevelInfo {
-		return nil
-	}
-	return f.Handler.Handle(ctx, r)
-}
 
 // deep is an engine that has read so many specifications, for 10,000 hosts, all of
 // which are due in ten hours.
@@ -81,26 +40,6 @@ func (e *engine) read(i int, host string, next time.Time) *thread.Message {
 		Open: []store.Waiting{{Offset: 100, Channel: "smtp", Host: host, Address: fmt.Sprintf("user%d@%s", i, host),
 			Attempts: 1, Next: next}}}, nil)
 	return e.messages.get(number)
-}
-
-// BenchmarkDepth is what a message costs the engine, without disk and agents, that
-// comes, is delivered and goes while so many others wait.
-func BenchmarkDepth(b *testing.B) {
-	for _, n := range []int{1000, 10_000, 100_000, 1_000_000} {
-		b.Run(fmt.Sprintf("messages=%d", n), func(b *testing.B) {
-			e := deep(b, n)
-			ring := e.reconfiguration.ring("smtp", "fresh")
-			runtime.GC()
-			b.ReportAllocs()
-			for b.Loop() {
-				m := e.read(n, "fresh", time.Time{})
-				v := e.core.Take(ring, e.now)
-				v.Recipients()[0].Result = thread.Delivered
-				e.core.End(v, thread.HostWait{}, e.now)
-				e.ends.forget(m)
-			}
-		})
-	}
 }
 
 // BenchmarkTurns is the longest turn of everything that has to do with the whole
@@ -242,6 +181,7 @@ func BenchmarkReconfigure(b *testing.B) {
 				e.placement.place(m, []store.Waiting{{Offset: 10, Channel: "smtp", Host: fmt.Sprintf("host%d.example", i%10_000), Address: "x@h",
 					Attempts: i % 2, Next: e.now.Add(time.Duration(i%2) * time.Minute)}})
 			}
+			e.reconfiguration.serveOn = func(string) {}
 			b.ResetTimer()
 			for i := range b.N {
 				e.reconfiguration.reconfigure(mustConf(b, []string{after, before}[i%2]), "asked")

@@ -11,7 +11,7 @@ import (
 
 // books keeps the ledger.
 type books struct {
-	*engine
+	*base
 	keeping, unkept bool // it is being folded; it could not be
 }
 

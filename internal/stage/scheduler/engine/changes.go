@@ -14,7 +14,10 @@ import (
 // changes are what is under way on the disk: those of one message are made one after the
 // other.
 type changes struct {
-	*engine
+	*base
+	ends   *ends
+	intake *intake
+
 	busy      map[*thread.Message]*ops
 	endings   []ending // messages that were delivered, see finishAll
 	finishing int      // lots of them that the pool has

@@ -69,19 +69,26 @@ func (b *bootClock) read(day, even time.Duration) time.Duration {
 
 // clock keeps the time of the engine's turns.
 type clock struct {
-	*engine
-	base  time.Time     // the time of day when the steady clock
+	*base
+	intake    *intake
+	placement *placement
+	scanner   *scanner
+	monitor   *monitor
+	heap      *heap
+	deadline  *time.Time // of a stop
+
+	day   time.Time     // the time of day when the steady clock
 	since time.Duration // was at this
 }
 
 // tick reads the clocks.
 func (e *clock) tick() {
 	wall, steady := e.conf.clocks.now().Round(0), e.conf.clocks.steady()
-	if e.base.IsZero() {
-		e.base, e.since = wall, steady
+	if e.day.IsZero() {
+		e.day, e.since = wall, steady
 	}
-	if by := wall.Sub(e.base) - (steady - e.since); by.Abs() >= stepped {
-		e.base, e.since = wall, steady
+	if by := wall.Sub(e.day) - (steady - e.since); by.Abs() >= stepped {
+		e.day, e.since = wall, steady
 		e.log.Warn("clock-set", "by", by.Round(time.Millisecond), "reason", "the system's clock was set; waits go on as they were")
 		e.now = wall
 		e.agents.Tick(wall)
@@ -104,7 +111,7 @@ func (e *clock) shift(by time.Duration) {
 	later(&e.scanner.lookAt)
 	later(&e.heap.trimAt)
 	later(&e.scanner.lookEnded)
-	later(&e.deadline)
+	later(e.deadline)
 	later(&e.monitor.at)
 	for name, r := range e.intake.refused {
 		later(&r.alone)

@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/store/storetest"
@@ -67,9 +68,7 @@ func TestTwoPartialRounds(t *testing.T) {
 	r.start()
 	r.wait(1, "msg=finished", name)
 	r.deliveredOnce("ok@h", "defer1@h", "defer2@h")
-	if got := strings.Join(r.notes("deferred"), ","); got != "deferred defer1@h,deferred defer2@h,deferred defer2@h" {
-		t.Errorf("deferrals: %s", got)
-	}
+	assert.Equal(t, strings.Join(r.notes("deferred"), ","), "deferred defer1@h,deferred defer2@h,deferred defer2@h", "deferrals")
 	r.wait(1, "msg=failed", "rcpt=fail@h", "status=5.1.1", `reply="550 5.1.1 no such user"`)
 	r.wait(1, "msg=failed", "rcpt=error@h", "status=5.7.1")
 	r.wait(2, "msg=deferred", "rcpt=defer2@h", "status=4.2.1", "attempt=")
@@ -150,9 +149,7 @@ func TestStopLetsRunningDeliveriesFinish(t *testing.T) {
 			if got := strings.Join(r.notes("delivered"), ","); !strings.Contains(got, "gate@h") || strings.Contains(got, "later") {
 				t.Errorf("delivered: %s", got)
 			}
-			if got := len(r.List("transport")); got != 1 {
-				t.Errorf("%d specifications left, want the one that was not begun", got)
-			}
+			assert.Equal(t, len(r.List("transport")), 1, "specifications left, with the delivery that was not begun")
 			r.wait(1, "msg=delivered", "gate@h")
 			r.start()
 			r.wait(2, "msg=finished")
@@ -288,9 +285,7 @@ func TestOverfeedAndIdle(t *testing.T) {
 	r.wait(1, "msg=agent-ended", "exit status 0")
 	r.deliveredOnce(want...)
 	r.exactly(1, "msg=agent-started")
-	if n := len(r.notes("idle")); n != 1 {
-		t.Errorf("#idle was said %d times, want once", n)
-	}
+	assert.Equal(t, len(r.notes("idle")), 1, "times that #idle was sent")
 	r.never("level=WARN")
 }
 
@@ -415,9 +410,7 @@ func TestScanIsCapped(t *testing.T) {
 	if e.scanner.ahead != 0 || e.messages.len() != 3 {
 		t.Errorf("%d wait to be read, %d are known", e.scanner.ahead, e.messages.len())
 	}
-	if got := e.conf.atMost(namesAtOnce); got != 3 {
-		t.Errorf("%d names at once", got)
-	}
+	assert.Equal(t, e.conf.atMost(namesAtOnce), 3, "names at once")
 }
 
 // M29: mail of a queueonly clause waits until somebody asks for its host (ETRN) or wants a
@@ -601,17 +594,10 @@ func TestNothingIsLeftAfterStop(t *testing.T) {
 	run(1)
 	goroutines, files := count()
 	run(2)
-	deadline := time.Now().Add(patience)
-	for {
+	logtest.Eventually(t, "no more goroutines and files than before", func() bool {
 		g, f := count()
-		if g <= goroutines && f <= files {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("goroutines %d before, %d after; files %d before, %d after", goroutines, g, files, f)
-		}
-		runtime.Gosched()
-	}
+		return g <= goroutines && f <= files
+	})
 }
 
 // A5 K4: the history becomes long while the message waits: it is summarised with its other
@@ -626,9 +612,7 @@ func TestHistoryIsSummarisedWhileItWaits(t *testing.T) {
 	r.wait(1, "msg=finished", name)
 	r.stop()
 	r.deliveredOnce("defer99@h", "ok.1@h", "defer99@g", "ok.2@x", "host99@i")
-	if n := len(r.notes("deferred ")); n != 2*(99-had) {
-		t.Errorf("%d attempts, want %d of each: %d stood in the file", n, 99-had, had)
-	}
+	assert.Equal(t, len(r.notes("deferred ")), 2*(99-had), "attempts beside the %d in the file", had)
 	r.never("level=WARN")
 }
 

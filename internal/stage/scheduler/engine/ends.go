@@ -8,7 +8,14 @@ import (
 )
 
 // ends is what becomes of a message after its attempts: reports, expiry, its end.
-type ends struct{ *engine }
+type ends struct {
+	*base
+	changes    *changes
+	intake     *intake
+	placement  *placement
+	superseder *superseder
+	books      *books
+}
 
 // settle has reports written that are due, and the message removed if it is done.
 func (e *ends) settle(m *thread.Message) {

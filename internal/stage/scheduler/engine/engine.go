@@ -32,28 +32,30 @@ import (
 	"zmailer/internal/stage/scheduler/thread"
 )
 
-// engine joins core, disk and agents. All its state belongs to the goroutine of
-// run; others post functions that are to be called.
-type engine struct {
-	conf  Config
-	po    *postoffice.PostOffice
-	spool *store.Store
-	core  *thread.Core
-	log   *slog.Logger
-	box   *commandQueue
-	pool  *pool
-	watch *watch.Watcher
+// base is what every part of the engine works on. All of it belongs to the goroutine of run;
+// others post functions that are to be called.
+type base struct {
+	conf   Config
+	po     *postoffice.PostOffice
+	spool  *store.Store
+	core   *thread.Core
+	agents *agents.Pool
+	pool   *pool // for the disk
+	log    *slog.Logger
+	events *events.Stream
+	box    *commandQueue
 
 	now      time.Time // of this turn
+	stopping bool
 	messages table
 	inodes   map[uint64]uint64 // number in the name, of messages with another one in the spool ID
-	agents   *agents.Pool
-	events   *events.Stream
 	counts   query.Counts
-	meters   meters
-	query    *query.Server
+}
 
-	// Its parts, each with the state that is its own.
+// engine joins core, disk and agents. Its parts have each the state that is its own, and
+// the parts that they call.
+type engine struct {
+	*base
 	clock           clock
 	changes         changes
 	ends            ends
@@ -67,9 +69,8 @@ type engine struct {
 	heap            heap
 	books           books
 
-	quit     chan struct{} // closed by stop
-	stopping bool
-	deadline time.Time
+	query    *query.Server
+	deadline time.Time // of a stop
 }
 
 func newEngine(c Config, po *postoffice.PostOffice) *engine {
@@ -80,22 +81,28 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	stream := &events.Stream{}
 	c.Log = c.Metrics.Log(c.Log)
 	m := newMeters(c.Metrics)
-	e := &engine{
-		events: stream,
-		conf:   c, po: po, log: c.Log, box: newCommandQueue(),
+	e := &engine{base: &base{
+		conf: c, po: po, log: c.Log, box: newCommandQueue(), events: stream, inodes: map[uint64]uint64{},
 		spool: store.New(&store.Env{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
 			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, Stream: stream, Resolver: c.Resolver,
 			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), Meters: store.Meters{Recipients: m.recipients, Reports: m.reports, Life: m.life}}),
-		meters: m,
-		core:   thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
-
-		quit: make(chan struct{}), inodes: map[uint64]uint64{},
-	}
-	e.clock.engine, e.ends.engine, e.attempts.engine, e.scanner.engine, e.monitor.engine = e, e, e, e, e
-	e.superseder.engine, e.reconfiguration.engine, e.heap.engine, e.books.engine = e, e, e, e
-	e.changes = changes{engine: e, busy: map[*thread.Message]*ops{}}
-	e.intake = intake{engine: e, loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{}}
-	e.placement = placement{engine: e, locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked}
+		core: thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
+	}}
+	b := e.base
+	e.clock = clock{base: b, intake: &e.intake, placement: &e.placement, scanner: &e.scanner, monitor: &e.monitor, heap: &e.heap, deadline: &e.deadline}
+	e.changes = changes{base: b, ends: &e.ends, intake: &e.intake, busy: map[*thread.Message]*ops{}}
+	e.ends = ends{base: b, changes: &e.changes, intake: &e.intake, placement: &e.placement, superseder: &e.superseder, books: &e.books}
+	e.intake = intake{base: b, changes: &e.changes, ends: &e.ends, placement: &e.placement, scanner: &e.scanner, superseder: &e.superseder,
+		heap: &e.heap, loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{}}
+	e.placement = placement{base: b, changes: &e.changes, ends: &e.ends, attempts: &e.attempts, reconfiguration: &e.reconfiguration,
+		locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked}
+	e.attempts = attempts{base: b, changes: &e.changes, ends: &e.ends, placement: &e.placement, scanner: &e.scanner, meters: m}
+	e.scanner = scanner{base: b, changes: &e.changes, intake: &e.intake, placement: &e.placement, monitor: &e.monitor, heap: &e.heap,
+		books: &e.books, quit: make(chan struct{})}
+	e.monitor = monitor{base: b, intake: &e.intake, scanner: &e.scanner}
+	e.superseder = superseder{base: b, changes: &e.changes, intake: &e.intake, placement: &e.placement}
+	e.reconfiguration = reconfiguration{base: b, placement: &e.placement, serveOn: func(socket string) { e.query.Follow(socket) }}
+	e.heap, e.books = heap{base: b}, books{base: b}
 	start := c.spawner
 	if start == nil {
 		start = &agents.Processes{Dir: e.transport(), ZConfig: c.ZConfig, Launcher: c.Launcher, Post: e.post}
@@ -105,12 +112,12 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 }
 
 // emit emits an event.
-func (e *engine) emit(k events.Kind, args ...any) { e.emitter().Emit(k, args...) }
+func (b *base) emit(k events.Kind, args ...any) { b.emitter().Emit(k, args...) }
 
-func (e *engine) emitter() events.Emitter { return events.Emitter{Log: e.log, Stream: e.events} }
+func (b *base) emitter() events.Emitter { return events.Emitter{Log: b.log, Stream: b.events} }
 
 // transport is the path of transport/, where agents run.
-func (e *engine) transport() string { return filepath.Join(e.conf.Dir, postoffice.Transport) }
+func (b *base) transport() string { return filepath.Join(b.conf.Dir, postoffice.Transport) }
 
 // run works until ctx is done and everything has ended.
 func (e *engine) run(ctx context.Context) error {
@@ -124,7 +131,7 @@ func (e *engine) run(ctx context.Context) error {
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatching()
 	e.scanner.listers.Go(func() { e.reconfiguration.follow(watching) })
-	e.watch = watch.New(watching, []string{e.transport()}, e.conf.Look, acceptName, e.log)
+	e.scanner.watch = watch.New(watching, []string{e.transport()}, e.conf.Look, acceptName, e.log)
 	e.query = query.Start(ctx, e, query.Config{Dir: e.conf.Dir, ZConfig: e.conf.ZConfig, Conf: e.conf.Conf, PostOffice: e.po, Store: e.spool,
 		Now: e.conf.clocks.now, Log: e.log, Stream: e.events})
 	defer e.query.Measure(e.conf.Metrics)() // readers ask the engine until the query has stopped
@@ -132,7 +139,7 @@ func (e *engine) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	done := ctx.Done()
-	hints := e.watch.C()
+	hints := e.scanner.watch.C()
 	defer e.conf.Service.Watch(func() { e.post(e.conf.Service.Alive) })()
 	e.conf.Service.Ready("serves %s", e.conf.Dir)
 	var list []func()
@@ -166,12 +173,12 @@ func (e *engine) run(ctx context.Context) error {
 		e.arm(timer)
 	}
 	stopWatching()
-	e.watch.Wait()
+	e.scanner.watch.Wait()
 	return nil
 }
 
 // post has fn done by run's goroutine.
-func (e *engine) post(fn func()) { e.box.post(fn) }
+func (b *base) post(fn func()) { b.box.post(fn) }
 
 // turn does what is due, feeds agents and writes to them.
 func (e *engine) turn() {
@@ -225,7 +232,7 @@ func (e *engine) arm(timer *time.Timer) {
 // until the deadline.
 func (e *engine) stop() {
 	e.stopping, e.scanner.lookAt = true, time.Time{}
-	close(e.quit)
+	close(e.scanner.quit)
 	e.conf.Service.Stopping()
 	e.deadline = e.now.Add(e.conf.StopTimeout)
 	running, _ := e.agents.Len()
@@ -276,8 +283,8 @@ func (c *Config) atMost(n int) int {
 }
 
 // startsNothing reports whether deliveries are not to begin, at all or not yet.
-func (e *engine) startsNothing() bool {
-	return e.conf.Freeze || e.conf.ReadFirst && e.scanner.scan != scanLogged
+func (e *scanner) startsNothing() bool {
+	return e.conf.Freeze || e.conf.ReadFirst && e.scan != scanLogged
 }
 
 // apart reports whether a thread is none of those that are served. Its recipients stay in

@@ -318,9 +318,7 @@ func TestMessagesThatEndTogetherAreFinishedTogether(t *testing.T) {
 		names, ids = append(names, name), append(ids, b.ID(name))
 	}
 	entered := f.On(faultfs.Write, postoffice.Ledger+"/*", faultfs.Always, func(string) error {
-		if n := len(b.List(postoffice.Queue)); n != len(names) {
-			t.Errorf("%d messages are left when their ends are entered, want %d", n, len(names))
-		}
+		assert.Equal(t, len(b.List(postoffice.Queue)), len(names), "messages left when their ends are entered")
 		return nil
 	})
 	full := f.Fail(faultfs.Remove, postoffice.Queue+"/"+path.Base(names[1]), unix.EIO, faultfs.Always)
@@ -332,9 +330,7 @@ func TestMessagesThatEndTogetherAreFinishedTogether(t *testing.T) {
 	}
 	e.changes.finishAll()
 	turns(t, e, func() bool { return len(e.changes.busy) <= 1 })
-	if n := entered.Hits(); n != 1 {
-		t.Errorf("four ends took %d writes, want 1", n)
-	}
+	assert.Equal(t, entered.Hits(), 1, "writes for four ends")
 	entered.End()
 	if got := strings.Join(b.List(postoffice.Transport), " "); got != names[1] || e.messages.len() != 1 {
 		t.Errorf("left in transport/: %s, and %d messages known; want %s alone", got, e.messages.len(), names[1])
@@ -400,9 +396,7 @@ func TestPauseOfAFailingDiskDoublesUpToAMinute(t *testing.T) {
 		}
 		e.core.Advance(e.now)
 	}
-	if n := strings.Count(b.Log.String(), "msg=disk"); n != 2 {
-		t.Errorf("two troubles were told %d times", n)
-	}
+	assert.Equal(t, strings.Count(b.Log.String(), "msg=disk"), 2, "log lines about two troubles")
 }
 
 // A look whose time comes while another one is under way waits until that one's share of

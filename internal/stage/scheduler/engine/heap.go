@@ -20,7 +20,7 @@ const (
 
 // heap bounds the memory of a long queue.
 type heap struct {
-	*engine
+	*base
 	gcPercent int       // 0: as it was
 	trimAt    time.Time // when the heap is trimmed, see grown
 	trimmed   int       // messages that there were then

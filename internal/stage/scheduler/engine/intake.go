@@ -35,7 +35,14 @@ func isHashName(name string) bool { return len(name) == 1 && name[0] >= 'A' && n
 // intake reads specifications whose names have come to the engine, and keeps those that
 // cannot be used.
 type intake struct {
-	*engine
+	*base
+	changes    *changes
+	ends       *ends
+	placement  *placement
+	scanner    *scanner
+	superseder *superseder
+	heap       *heap
+
 	loading map[string]bool
 	hinted  []string           // to be loaded, see wantHinted
 	notes   map[string]bool    // of those that are being read

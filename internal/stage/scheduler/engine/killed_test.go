@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/store/storetest"
 	"zmailer/internal/wire/taproto"
@@ -134,22 +135,10 @@ func TestKilledInMidDelivery(t *testing.T) {
 	}
 }
 
-// drained waits until transport/ is empty; every change of that is logged.
+// drained waits until transport/ is empty.
 func (r *rig) drained() {
 	r.T.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for {
-		_, more := r.events.count()
-		if len(r.List("transport")) == 0 {
-			return
-		}
-		select {
-		case <-more:
-		case <-deadline.C:
-			r.T.Fatalf("transport/ still holds %v", r.List("transport"))
-		}
-	}
+	logtest.Eventually(r.T, "transport/ is empty", func() bool { return len(r.List("transport")) == 0 })
 }
 
 // A5: killed in the middle of a wait, the next scheduler goes on with it: attempt
@@ -172,9 +161,7 @@ func TestKilledInMidWait(t *testing.T) {
 	r.atGate()()
 	r.wait(1, "msg=delivered", "gate@h")
 	after := r.Parse(name)
-	if n := len(r.notes("def")); n != 2 {
-		t.Errorf("%d attempts, want no further one before its time", n)
-	}
+	assert.Equal(t, len(r.notes("def")), 2, "attempts, none of them before its time")
 	for i, e := range before.History[:2] {
 		if got := after.History[i]; got.Get("next") != e.Get("next") || e.Get("attempt") != "1" {
 			t.Errorf("event %d: %+v became %+v", i, e, got)

@@ -16,7 +16,10 @@ import (
 // monitor raises alarms (A25): it looks every minute, logs what is new and what is over, and
 // keeps the file of alarms.
 type monitor struct {
-	*engine
+	*base
+	intake  *intake
+	scanner *scanner
+
 	at      time.Time // of the next look
 	looking bool
 	board   alarm.Board
@@ -154,7 +157,7 @@ type stillness struct {
 // against it.
 func (e *monitor) stillThreads() []alarm.Alarm {
 	limit := e.conf.Alarms.Progress
-	if limit == 0 || e.startsNothing() {
+	if limit == 0 || e.scanner.startsNothing() {
 		return nil
 	}
 	var list []alarm.Alarm

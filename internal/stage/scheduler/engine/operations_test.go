@@ -164,9 +164,7 @@ func TestOrderAboutWhatIsInFlightHolds(t *testing.T) {
 			}
 			r.stop()
 			r.empty()
-			if got := len(r.notes("deferred ")); got != 1 {
-				t.Errorf("%d attempts failed, want one", got)
-			}
+			assert.Equal(t, len(r.notes("deferred ")), 1, "attempts that failed")
 		})
 	}
 }

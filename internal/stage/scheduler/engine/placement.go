@@ -11,7 +11,12 @@ import (
 
 // placement keeps the recipients in the threads in line with the specifications.
 type placement struct {
-	*engine
+	*base
+	changes         *changes
+	ends            *ends
+	attempts        *attempts
+	reconfiguration *reconfiguration
+
 	locked     map[*thread.Message]bool // with recipients that another process has locked
 	unserved   map[*thread.Message]bool // with recipients that nothing serves
 	lockedAt   time.Time                // when the locked ones are looked at

@@ -30,7 +30,10 @@ type Reread struct {
 
 // reconfiguration has a new scheduler.conf take effect.
 type reconfiguration struct {
-	*engine
+	*base
+	placement *placement
+	serveOn   func(socket string) // has the queries served on PARAM mailqsock
+
 	next map[*thread.Ring]*conf.Settings // while it takes effect
 }
 
@@ -152,7 +155,7 @@ func (e *reconfiguration) reconfigure(next *conf.File, why string) {
 	if old.ReportInterval != next.ReportInterval {
 		e.core.Rings(e.lookAtReports)
 	}
-	e.query.Follow(next.MailQSock)
+	e.serveOn(next.MailQSock)
 	for _, where := range next.NoEffect {
 		e.log.Warn("setting-without-effect", "setting", where)
 	}

@@ -305,21 +305,6 @@ func (w *lineWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// without is a log that leaves out some words, of which there would be very many.
-type without struct {
-	slog.Handler
-	words []string
-}
-
-func leaveOut(e *logLines, words ...string) slog.Handler { return without{e.Handler, words} }
-
-func (w without) Handle(ctx context.Context, r slog.Record) error {
-	if slices.Contains(w.words, r.Message) {
-		return nil
-	}
-	return w.Handler.Handle(ctx, r)
-}
-
 // box is a postoffice with a store.Store on a virtual clock.
 type box struct {
 	*storetest.Box

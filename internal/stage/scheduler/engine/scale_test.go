@@ -70,7 +70,6 @@ func TestDeadHostIsTriedOnceForEachRetry(t *testing.T) {
 	t.Parallel()
 	const messages, probes = 20_000, 10
 	r := newRig(t, scriptConf("TEST_SLOTS=20", "maxthr=20"), 0, quick)
-	r.events.Handler = leaveOut(r.events, "queued", "looked")
 	// The agent cannot connect: it says so of each message that it is given.
 	r.plant(messages, func(i int) string { return fmt.Sprintf("host60000.%d@h", i) }, func(int) string { return "dead" })
 	r.start()
@@ -106,7 +105,6 @@ func TestDeliveriesBeginDuringTheScan(t *testing.T) {
 	t.Parallel()
 	const messages = 3 * namesAtOnce
 	r := newRig(t, scriptConf("TEST_SLOTS=20", "maxthr=20"), 0, func(s *conf.Settings) { s.Interval = time.Hour })
-	r.events.Handler = leaveOut(r.events, "queued", "looked")
 	r.plant(messages, func(i int) string { return fmt.Sprintf("ok.%d@h", i) }, func(i int) string { return fmt.Sprintf("h%d", i%100) })
 	gate := make(chan struct{})
 	open := sync.OnceFunc(func() { close(gate) })
@@ -169,13 +167,12 @@ func TestDel8HeapIsBoundedWhileTheQueueGrows(t *testing.T) {
 // Del8: what reading many messages has used is given back once they have stopped coming, and
 // not for a few more; messages that come and go are no growing queue.
 func TestDel8HeapIsTrimmedWhenManyMessagesHaveCome(t *testing.T) {
-	e := &engine{now: time.Unix(2e9, 0)}
-	e.heap.engine = e
+	e := heap{base: &base{now: time.Unix(2e9, 0)}}
 	next := uint64(1)
 	come := func(n int) {
 		for range n {
 			e.messages.put(&thread.Message{Number: next})
-			e.heap.grown()
+			e.grown()
 			next++
 		}
 	}
@@ -187,7 +184,7 @@ func TestDel8HeapIsTrimmedWhenManyMessagesHaveCome(t *testing.T) {
 	}
 	wait := func(d time.Duration) {
 		e.now = e.now.Add(d)
-		e.heap.trimSoon()
+		e.trimSoon()
 	}
 	for _, step := range []struct {
 		name string
@@ -203,8 +200,8 @@ func TestDel8HeapIsTrimmedWhenManyMessagesHaveCome(t *testing.T) {
 		{"and many come again", func() { come(trimFrom + 1) }, true},
 	} {
 		step.do()
-		if due := !e.heap.trimAt.IsZero(); due != step.due {
-			t.Errorf("%s: due %v, want %v (%d messages, %d at the last time)", step.name, due, step.due, e.messages.len(), e.heap.trimmed)
+		if due := !e.trimAt.IsZero(); due != step.due {
+			t.Errorf("%s: due %v, want %v (%d messages, %d at the last time)", step.name, due, step.due, e.messages.len(), e.trimmed)
 		}
 	}
 	for range 100 {
@@ -212,7 +209,7 @@ func TestDel8HeapIsTrimmedWhenManyMessagesHaveCome(t *testing.T) {
 		e.now = e.now.Add(trimAfter / 10)
 		come(1)
 	}
-	if !e.heap.trimAt.Before(e.now) {
+	if !e.trimAt.Before(e.now) {
 		t.Error("the heap is never trimmed while messages come and go")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"zmailer/internal/disk/watch"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
@@ -45,7 +46,16 @@ const (
 
 // scanner lists transport/ and queue/.
 type scanner struct {
-	*engine
+	*base
+	changes   *changes
+	intake    *intake
+	placement *placement
+	monitor   *monitor
+	heap      *heap
+	books     *books
+	watch     *watch.Watcher
+	quit      chan struct{} // closed by the stop
+
 	look      uint32 // number of the last listing
 	looks     int    // scans so far
 	whole     bool   // the next one compares queue/ too, whatever its number
@@ -227,7 +237,7 @@ func (l *lister) pass() error {
 	look := l.look
 	for part := 0; part < tableParts; {
 		from := part // the engine may come to it after we have gone
-		l.e.box.later(func() { next <- l.e.scanner.unseen(look, from) })
+		l.e.box.later(func() { next <- l.e.unseen(look, from) })
 		var err error
 		if part, err = await(l, next); err != nil {
 			return err

@@ -7,7 +7,11 @@ import (
 
 // superseder takes messages out of the queue that later ones take the place of.
 type superseder struct {
-	*engine
+	*base
+	changes   *changes
+	intake    *intake
+	placement *placement
+
 	superseding map[*thread.Message]*store.Superseding
 }
 

@@ -43,17 +43,17 @@ func (e *engine) Ask(fn func(query.View)) { e.post(func() { fn(view{e}) }) }
 
 // Kick has a host tried now, whatever it waits for (ETRN), and then calls then with the
 // number of threads. It takes some turns.
-func (e *engine) Kick(host string, then func(threads int)) {
-	w, n := query.NewWalk(e.core), 0
+func (b *base) Kick(host string, then func(threads int)) {
+	w, n := query.NewWalk(b.core), 0
 	var part func()
 	part = func() {
 		if _, done := w.Part(func(t *thread.Thread) {
 			if query.Kicks(t.Host, host) {
-				e.core.Kick(t, e.now)
+				b.core.Kick(t, b.now)
 				n++
 			}
 		}); !done {
-			e.box.later(part)
+			b.box.later(part)
 			return
 		}
 		then(n)

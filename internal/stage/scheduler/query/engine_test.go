@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 )
@@ -55,9 +56,7 @@ func (e *played) run() {
 func serve(t testing.TB, many int, hostOf func(i int) string) (q *Server, e *played, stop func()) {
 	t.Helper()
 	f, err := conf.Parse("scheduler.conf", []byte("smtp/*\n\tcommand=ta\n"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	e = &played{core: thread.New(rand.New(rand.NewPCG(1, 2))), now: time.Unix(1_800_000_000, 0), work: make(chan func())}
 	for i := range many {
 		host := hostOf(i)
@@ -90,9 +89,7 @@ func TestDel9ListingOfManyMessagesMakesNoTurnLong(t *testing.T) {
 	})
 	defer stop()
 	rings, sums, _, err := q.rings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	threads, recipients := 0, 0
 	var big threadShot
 	for _, r := range rings {
@@ -157,9 +154,7 @@ func BenchmarkListing(b *testing.B) {
 	for b.Loop() {
 		begin, sent := time.Now(), false
 		rings, _, _, err := q.rings()
-		if err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, err)
 		for _, r := range rings {
 			if err := q.each(r, func(*threadShot) error {
 				if !sent {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -97,9 +98,7 @@ func hangingMessage(t *testing.T) []row {
 			w.SendOne("good", r, "smtp/h")
 		}
 		w.Run(4 * hour)
-		if got := w.Count("good", Delivered); got != 1000 {
-			t.Errorf("maxthr=%d: %d of 1000 were delivered", max, got)
-		}
+		assert.Equal(t, w.Count("good", Delivered), 1000, "messages that were delivered")
 		rows = append(rows, atMost(t, fmt.Sprintf("maxthr=%d: 1000 messages behind one that hangs for 10 min each time", max), w.Waits("good").Max(), hour))
 	}
 	return rows

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // scenarios are the sections of docs/fairness.md, with the test that shows each.
@@ -74,15 +76,11 @@ func TestThePageIsTrue(t *testing.T) {
 	got := strings.TrimRight(b.String(), "\n") + "\n"
 	const page = "../../../../docs/fairness.md"
 	if *update {
-		if err := os.WriteFile(page, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(page, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if unmeasured(got) != unmeasured(string(want)) {
 		t.Errorf("docs/fairness.md has other measurements; -update writes it")
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -94,34 +95,22 @@ func TestDeliverySurvivesEveryCut(t *testing.T) { // M18, S7
 }
 
 func surviveEveryCut(t *testing.T, others int, hosts []string) {
-	for n := 0; ; n++ {
-		disk, name := cutDisk(t, others)
-		first := world{}
-		proc := attempt(t, disk, name, hosts, first, func(p *cutfs.FS) { p.CutInside(n) })
-		over := !proc.Dead()
-		for _, loss := range proc.Losses() {
-			w := world{}
-			for address, count := range first {
-				w[address] = count
-			}
-			next := proc.Restart(loss)
-			where := fmt.Sprintf("operation %d, %v", n, loss)
-			checkTags(t, readSpec(t, next, name), w, where)
-			attempt(t, next, name, hosts, w, func(*cutfs.FS) {})
-			s := readSpec(t, next, name)
-			checkTags(t, s, w, where+", next attempt")
-			checkEnd(t, s, hosts, w, loss.Power, where)
-		}
-		if t.Failed() {
-			t.Fatal(proc.Log())
-		}
-		if over {
-			if n < 7 {
-				t.Errorf("got %d operations: too few", n)
-			}
-			return
-		}
-	}
+	var name string
+	var first world
+	EveryCut(t, 7, func(cut func(*cutfs.FS)) *cutfs.FS {
+		var disk *cutfs.FS
+		disk, name = cutDisk(t, others)
+		first = world{}
+		return attempt(t, disk, name, hosts, first, cut)
+	}, func(where string, proc *cutfs.FS, loss cutfs.Loss) {
+		w := maps.Clone(first)
+		next := proc.Restart(loss)
+		checkTags(t, readSpec(t, next, name), w, where)
+		attempt(t, next, name, hosts, w, func(*cutfs.FS) {})
+		s := readSpec(t, next, name)
+		checkTags(t, s, w, where+", next attempt")
+		checkEnd(t, s, hosts, w, loss.Power, where)
+	})
 }
 
 // checkTags wants no final tag of what has not happened or has no diagnostic.

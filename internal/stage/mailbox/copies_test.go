@@ -96,35 +96,28 @@ func TestAtk6CopiesThatDifferStayApart(t *testing.T) {
 func TestAtk6CopyForTagsSurvivesEveryCut(t *testing.T) {
 	for _, rcpts := range []int{3, 150} {
 		t.Run(fmt.Sprint(rcpts), func(t *testing.T) {
-			for n := 0; ; n++ {
-				disk, name := fillDisk(t, cutfs.New(), true, tagged(rcpts)...)
-				proc := attempt(t, disk, name, Quota{}, func(p *cutfs.FS) { p.CutInside(n) })
-				over := !proc.Dead()
-				for _, loss := range proc.Losses() {
-					where := fmt.Sprintf("operation %d, %v", n, loss)
-					next := proc.Restart(loss)
-					before := look(t, next, name)
-					if done := tagsOK(t, next, name); done > 0 && before.whole != 1 {
-						t.Errorf("%s: %d tags say delivered, and new/ has %d messages", where, done, before.whole)
-					}
-					attempt(t, next, name, Quota{}, func(*cutfs.FS) {})
-					s := look(t, next, name)
-					if got := tagsOK(t, next, name); got != rcpts || s.whole != 1 || s.torn != 0 {
-						t.Errorf("%s: after the next attempt %d tags say delivered, %d messages in new/, %d in tmp/", where, got, s.whole, s.torn)
-					}
-					for _, e := range s.history {
-						if e.Event == workspec.EventInDoubt && !loss.Power {
-							t.Errorf("%s: in doubt, although its name tells", where)
-						}
+			var name string
+			EveryCut(t, 8, func(cut func(*cutfs.FS)) *cutfs.FS {
+				var disk *cutfs.FS
+				disk, name = fillDisk(t, cutfs.New(), true, tagged(rcpts)...)
+				return attempt(t, disk, name, Quota{}, cut)
+			}, func(where string, proc *cutfs.FS, loss cutfs.Loss) {
+				next := proc.Restart(loss)
+				before := look(t, next, name)
+				if done := tagsOK(t, next, name); done > 0 && before.whole != 1 {
+					t.Errorf("%s: %d tags say delivered, and new/ has %d messages", where, done, before.whole)
+				}
+				attempt(t, next, name, Quota{}, func(*cutfs.FS) {})
+				s := look(t, next, name)
+				if got := tagsOK(t, next, name); got != rcpts || s.whole != 1 || s.torn != 0 {
+					t.Errorf("%s: after the next attempt %d tags say delivered, %d messages in new/, %d in tmp/", where, got, s.whole, s.torn)
+				}
+				for _, e := range s.history {
+					if e.Event == workspec.EventInDoubt && !loss.Power {
+						t.Errorf("%s: in doubt, although the name in new/ shows it", where)
 					}
 				}
-				if over || t.Failed() {
-					if n < 8 {
-						t.Errorf("got %d operations: too few to be a delivery\n%s", n, proc.Log())
-					}
-					return
-				}
-			}
+			})
 		})
 	}
 }

@@ -2,7 +2,6 @@ package mailbox
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -64,12 +63,8 @@ func (c cutDirs) sync(name string, _ target, _ bool) error {
 
 const cutBody = "body\n"
 
-// cutDisk is a test disk with a queued message for jim and, unless fresh, a Maildir.
-func cutDisk(t *testing.T, fresh bool) (*cutfs.FS, string) {
-	t.Helper()
-	return fillDisk(t, cutfs.New(), !fresh)
-}
-
+// fillDisk queues a message on a test disk, for jim if not for others, and makes a whole
+// Maildir.
 func fillDisk(t *testing.T, disk *cutfs.FS, whole bool, rcpts ...workspec.Recipient) (*cutfs.FS, string) {
 	t.Helper()
 	if len(rcpts) == 0 {
@@ -159,26 +154,17 @@ func TestMaildirDeliverySurvivesEveryCut(t *testing.T) {
 		"quota with a full size file":  {quota: Quota{Bytes: 5000}, sizes: "5000S\n4999 9\n-1 0\n"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			for n := 0; ; n++ {
-				disk, name := cutDisk(t, c.fresh)
+			var name string
+			EveryCut(t, 8, func(cut func(*cutfs.FS)) *cutfs.FS {
+				var disk *cutfs.FS
+				disk, name = fillDisk(t, cutfs.New(), !c.fresh)
 				if c.sizes != "" {
 					putSizes(t, disk, c.sizes)
 				}
-				proc := attempt(t, disk, name, c.quota, func(p *cutfs.FS) { p.CutInside(n) })
-				over := !proc.Dead()
-				for _, loss := range proc.Losses() {
-					after(t, proc.Restart(loss), name, c.quota, fmt.Sprintf("operation %d, %v", n, loss), loss.Power)
-				}
-				if t.Failed() {
-					t.Log(proc.Log())
-				}
-				if over || t.Failed() {
-					if n < 8 {
-						t.Errorf("got %d operations: too few to be a delivery", n)
-					}
-					return
-				}
-			}
+				return attempt(t, disk, name, c.quota, cut)
+			}, func(where string, proc *cutfs.FS, loss cutfs.Loss) {
+				after(t, proc.Restart(loss), name, c.quota, where, loss.Power)
+			})
 		})
 	}
 }
@@ -187,32 +173,21 @@ func TestMaildirDeliverySurvivesEveryCut(t *testing.T) {
 // directory that it is in was synced and not before, is there with its message when the tag
 // says so; also if an attempt that was killed has made it.
 func TestDur3NewMaildirSurvivesEveryCut(t *testing.T) {
-	for n := 0; ; n++ {
+	var name string
+	EveryCut(t, 12, func(cut func(*cutfs.FS)) *cutfs.FS {
 		disk := cutfs.New()
 		disk.SetModel(cutfs.POSIX)
-		disk, name := fillDisk(t, disk, false)
-		proc := attempt(t, disk, name, Quota{}, func(p *cutfs.FS) { p.CutInside(n) })
-		over := !proc.Dead()
-		for _, loss := range proc.Losses() {
-			where := fmt.Sprintf("operation %d, %v", n, loss)
-			next := proc.Restart(loss)
-			after(t, next, name, Quota{}, where, loss.Power)
-			for _, loss := range next.Losses() {
-				if s := look(t, next.Restart(loss), name); s.tag == workspec.TagOK && s.whole == 0 {
-					t.Errorf("%s, and after the next attempt %v: the tag says delivered, and the message is lost", where, loss)
-				}
+		disk, name = fillDisk(t, disk, false)
+		return attempt(t, disk, name, Quota{}, cut)
+	}, func(where string, proc *cutfs.FS, loss cutfs.Loss) {
+		next := proc.Restart(loss)
+		after(t, next, name, Quota{}, where, loss.Power)
+		for _, loss := range next.Losses() {
+			if s := look(t, next.Restart(loss), name); s.tag == workspec.TagOK && s.whole == 0 {
+				t.Errorf("%s, and after the next attempt %v: the tag says delivered, and the message is lost", where, loss)
 			}
 		}
-		if t.Failed() {
-			t.Log(proc.Log())
-		}
-		if over || t.Failed() {
-			if n < 12 {
-				t.Errorf("got %d operations: too few to make a Maildir and deliver", n)
-			}
-			return
-		}
-	}
+	})
 }
 
 // putSizes gives jim's Maildir a size file that is on the disk.

@@ -1,7 +1,6 @@
 package tlsrpt
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -10,6 +9,7 @@ import (
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/run/assert"
+	"zmailer/internal/stage/agent/agenttest"
 )
 
 // The process or the machine stops in every operation of a flush: what was counted before
@@ -35,29 +35,20 @@ func TestTornLineHidesNoOther(t *testing.T) {
 		}
 		return counts
 	}
-	for n := 0; ; n++ {
+	agenttest.EveryCut(t, 1, func(cut func(*cutfs.FS)) *cutfs.FS {
 		disk := cutfs.New()
-		assert.Must(t, disk.Mkdir(Dir, 0o755))
-		assert.Must(t, disk.SyncDir("."))
+		assert.Must(t, disk.Mkdir(Dir, 0o755), disk.SyncDir("."))
 		count(disk, "before.test")
 		proc := disk.Process()
-		proc.CutInside(n)
+		cut(proc)
 		count(proc, "cut.test", "short.test")
-		over := !proc.Dead()
-		for _, loss := range proc.Losses() {
-			where := fmt.Sprintf("operation %d, %v", n, loss)
-			again := proc.Restart(loss)
-			count(again, "after.test", "later.test")
-			got := read(again)
-			if got["after.test"] != 1 || got["later.test"] != 1 || !loss.Power && got["before.test"] != 1 {
-				t.Errorf("%s: got %v", where, got)
-			}
+		return proc
+	}, func(where string, proc *cutfs.FS, loss cutfs.Loss) {
+		again := proc.Restart(loss)
+		count(again, "after.test", "later.test")
+		got := read(again)
+		if got["after.test"] != 1 || got["later.test"] != 1 || !loss.Power && got["before.test"] != 1 {
+			t.Errorf("%s: got %v", where, got)
 		}
-		if over || t.Failed() {
-			if n < 1 {
-				t.Errorf("got %d operations: too few to be a flush", n)
-			}
-			return
-		}
-	}
+	})
 }

@@ -432,7 +432,7 @@ func (e *Partial) Len() int { return len(e.b) }
 
 // Parse reads what was filled in: a Spec of these recipients with their groups, and of
 // what was appended that which is about them or about the whole message. Offsets are the
-// file's; Size, Lines and ErrorTo are not those of the whole. It reports whether everything
+// file's; Size, Ignored and ErrorTo are not those of the whole. It reports whether everything
 // stands where the index says; if not, somebody has put something else there, and the
 // whole file is to be read.
 func (e *Partial) Parse() (*Spec, bool) {

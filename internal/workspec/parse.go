@@ -19,13 +19,13 @@ func Parse(b []byte) (*Spec, error) { return parse(b, nil) }
 
 // ParseOnly is Parse for who has to do with some of very many recipients: only those that
 // want chooses are in the Spec, and of diagnostics and of events about one recipient's
-// attempts only theirs. All else is as Parse has it. It is not for Print.
+// attempts only theirs. All else is as Parse has it.
 func ParseOnly(b []byte, want func(offset int64, channel, host []byte) bool) (*Spec, error) {
 	return parse(b, want)
 }
 
 func parse(b []byte, want func(offset int64, channel, host []byte) bool) (*Spec, error) {
-	p := parser{b: b, s: &Spec{Size: int64(len(b)), Lines: make([]Line, 0, 8)}, want: want, zeros: lost(b)}
+	p := parser{b: b, s: &Spec{Size: int64(len(b))}, want: want, zeros: lost(b)}
 	for p.pos < len(b) {
 		n := bytes.IndexByte(b[p.pos:], '\n')
 		if n < 0 {
@@ -70,7 +70,8 @@ type parser struct {
 	zeros    bool       // there are some: the checksum is to be asked
 	sum      sum        // of the bytes before summed
 	summed   int
-	appended bool // past the z line
+	appended bool   // past the z line
+	seen     uint32 // bits of the letters of preamble lines that may stand once
 
 	want   func(offset int64, channel, host []byte) bool // nil: all
 	chosen []int64                                       // offsets of those that it chose
@@ -84,11 +85,11 @@ type parser struct {
 // wrong with a line that cannot be ignored.
 func (p *parser) read(next *int) (reason string, err error) {
 	if len(p.line) == 0 {
-		p.ignore(p.line) // two writers ended one torn line
+		p.s.Ignored++ // two writers ended one torn line
 		return "", nil
 	}
 	if p.line[len(p.line)-1] == canceled && (p.line[0] == 'd' || p.line[0] == 'h') {
-		p.ignore(p.line) // torn, and ended by the next writer
+		p.s.Ignored++ // torn, and ended by the next writer
 		return "", nil
 	}
 	switch p.line[0] {
@@ -130,7 +131,7 @@ func (p *parser) read(next *int) (reason string, err error) {
 			return "", nil
 		}
 	}
-	p.ignore(p.line)
+	p.s.Ignored++
 	return "", nil
 }
 
@@ -147,7 +148,6 @@ func (p *parser) format() (reason string, err error) {
 		return "@ line is not the first", nil
 	}
 	p.s.Format = bits
-	p.place('@')
 	return "", nil
 }
 
@@ -158,7 +158,7 @@ func (p *parser) preamble() (reason string) {
 		if id == 'i' || id == 'o' {
 			return "no blank after the letter"
 		}
-		p.ignore(p.line)
+		p.s.Ignored++
 		return ""
 	}
 	s, v := p.s, p.value()
@@ -170,16 +170,13 @@ func (p *parser) preamble() (reason string) {
 	case 'T':
 		s.Start = append(s.Start, p.text(v))
 	default:
-		for _, l := range s.Lines {
-			if l.ID == id {
-				return "second line of its kind"
-			}
+		bit := uint32(1) << (id - 'a')
+		if p.seen&bit != 0 {
+			return "second line of its kind"
 		}
-		if reason := p.single(id, v); reason != "" {
-			return reason
-		}
+		p.seen |= bit
+		return p.single(id, v)
 	}
-	p.place(id)
 	return ""
 }
 
@@ -190,7 +187,7 @@ func (p *parser) single(id byte, v []byte) (reason string) {
 		if len(v) == 0 {
 			return "no name in i line"
 		}
-		s.Message = p.text(v)
+		s.Message, s.NameOffset = p.text(v), int64(p.pos)+2
 	case 'o':
 		n, ok := decimal(v)
 		if !ok {
@@ -211,7 +208,7 @@ func (p *parser) single(id byte, v []byte) (reason string) {
 func (p *parser) closing() {
 	p.s.HasZ = true
 	if p.appended || string(p.line) == promise {
-		p.ignore(p.line)
+		p.s.Ignored++
 		return
 	}
 	digits, check, _ := bytes.Cut(p.value(), []byte{' '})
@@ -219,7 +216,7 @@ func (p *parser) closing() {
 	p.appended = true
 	p.sumUp(p.pos, p.pos)
 	if !ok || p.line[1] != ' ' || n != int64(p.pos) || !p.closed() || p.zeros && !p.sum.right(check) && lost(p.b[:p.pos]) {
-		p.ignore(p.line)
+		p.s.Ignored++
 		return
 	}
 	p.s.ZOffset = n
@@ -233,16 +230,6 @@ func (p *parser) closed() bool {
 
 // value is what stands after the letter and the byte behind it.
 func (p *parser) value() []byte { return p.line[min(2, len(p.line)):] }
-
-// place records where a preamble line stands.
-func (p *parser) place(id byte) {
-	p.s.Lines = append(p.s.Lines, Line{Offset: int64(p.pos), ID: id})
-}
-
-// ignore keeps a line for Print.
-func (p *parser) ignore(line []byte) {
-	p.s.Lines = append(p.s.Lines, Line{Offset: int64(p.pos), Text: p.text(line)})
-}
 
 // text copies v into a string that shares its memory with its neighbours in the
 // file but not with b.
@@ -604,9 +591,8 @@ func (p *parser) headers(next *int) (reason string) {
 
 // mimeBlock passes over an M block, which is made like an m block.
 func (p *parser) mimeBlock(next *int) {
-	_, after := p.block(*next)
-	p.ignore(p.b[p.pos:max(after-1, p.pos)])
-	*next = after
+	_, *next = p.block(*next)
+	p.s.Ignored++
 }
 
 // block finds the empty line that closes the block at start, and what is after it.

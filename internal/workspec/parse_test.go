@@ -36,6 +36,7 @@ func TestEveryFieldOfARecordedFileIsRead(t *testing.T) {
 	want := &Spec{
 		Format:     FormatOurs,
 		Message:    "10117782",
+		NameOffset: int64(bytes.Index(file, []byte("i 10117782")) + 2),
 		BodyOffset: 766,
 		Ident:      "<05-fail@client.example.net>",
 		ErrorTo:    []string{"<sender@client.example.net>", "sender@client.example.net"},
@@ -67,7 +68,6 @@ func TestEveryFieldOfARecordedFileIsRead(t *testing.T) {
 				"\n->> 550 5.1.1 fail1@b.example.com: no such user here",
 		}},
 	}
-	got.Lines = nil
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("got - want +\n%s", diff)
 	}
@@ -105,10 +105,6 @@ func TestRecipientLineHasTheFieldsThatTheFormatSays(t *testing.T) {
 			c.want.Offset = int64(strings.Index(file, "\nr") + 1)
 			if diff := cmp.Diff(s.Groups[0].Recipients, []Recipient{c.want}); diff != "" {
 				t.Errorf("got - want +\n%s", diff)
-			}
-			var got bytes.Buffer
-			if err := Print(&got, s, []byte(file)); err != nil || got.String() != file {
-				t.Errorf("printed %q, %v; want %q", got.String(), err, file)
 			}
 		})
 	}
@@ -187,10 +183,6 @@ func TestHeaderLinesAreNotInterpreted(t *testing.T) {
 	if got := file[g.HeaderOffset:g.HeaderEnd]; got != header {
 		t.Errorf("header block is %d bytes, want %d", len(got), len(header))
 	}
-	var got bytes.Buffer
-	if err := Print(&got, s, []byte(file)); err != nil || got.String() != file {
-		t.Errorf("printed %d bytes, %v; want %d", got.Len(), err, len(file))
-	}
 }
 
 func TestGroupsOfSeveralSendersMayShareTheHeaders(t *testing.T) {
@@ -204,10 +196,6 @@ func TestGroupsOfSeveralSendersMayShareTheHeaders(t *testing.T) {
 		if got := file[g.HeaderOffset:g.HeaderEnd]; got != want {
 			t.Errorf("group %d: headers %q, want %q", i, got, want)
 		}
-	}
-	var got bytes.Buffer
-	if err := Print(&got, s, []byte(file)); err != nil || got.String() != file {
-		t.Errorf("printed %q, %v; want %q", got.String(), err, file)
 	}
 }
 
@@ -232,20 +220,16 @@ func TestDiagnosticsTellOneAddressInTwoGroupsApart(t *testing.T) {
 	}
 }
 
-// M16: an M block and unknown letters are passed over and kept.
-func TestWhatIsNotUnderstoodIsKept(t *testing.T) {
+// M16: an M block and unknown letters are passed over.
+func TestWhatIsNotUnderstoodIsPassedOver(t *testing.T) {
 	file := "@ 0x00000007\ni 5-7\nX what\nq\n\x00\x00\ns local - a 1\nQ x\nr           smtp h b 1\nK\nm\nH: v\n\nM\nr x\ns\n\nM\n\n" +
 		"\nd 1:2\nd\nh\nh 12 x\nz\nz 99\n\xff\n"
 	s := mustParse(t, file)
-	if len(s.Groups) != 1 || len(s.Diagnostics)+len(s.History) != 0 || s.Message != "5-7" {
+	if len(s.Groups) != 1 || len(s.Diagnostics)+len(s.History) != 0 || s.Message != "5-7" || s.Ignored != 15 {
 		t.Errorf("got %+v", s)
 	}
 	if n, ok := s.Number(); n != 5 || !ok {
 		t.Errorf("Number() = %d, %v", n, ok)
-	}
-	var got bytes.Buffer
-	if err := Print(&got, s, []byte(file)); err != nil || got.String() != file {
-		t.Errorf("printed %q, %v\nwant %q", got.String(), err, file)
 	}
 }
 
@@ -263,15 +247,11 @@ func TestStringsDoNotAliasTheFile(t *testing.T) {
 	}
 }
 
-func TestFiveThousandRecipientsParseAndPrint(t *testing.T) {
+func TestFiveThousandRecipientsAreRead(t *testing.T) {
 	file := largeFile(t, 5000, 200<<10)
 	s := mustParse(t, string(file))
 	if got := len(s.Groups[0].Recipients); got != 5000 || !s.Complete {
 		t.Fatalf("got %d recipients, complete %v", got, s.Complete)
-	}
-	var got bytes.Buffer
-	if err := Print(&got, s, file); err != nil || !bytes.Equal(got.Bytes(), file) {
-		t.Errorf("printed %d bytes, %v; want %d", got.Len(), err, len(file))
 	}
 }
 
@@ -330,7 +310,7 @@ func TestReadingSomeRecipientsSaysTheSameOfThem(t *testing.T) {
 	}
 }
 
-// The mark of a user's own message is written, read, and printed as it was; what other
+// The mark of a user's own message is written and read; what other
 // programs write there is no such mark.
 func TestAtk3OwnMailIsMarked(t *testing.T) {
 	for _, own := range []bool{false, true} {
@@ -343,10 +323,6 @@ func TestAtk3OwnMailIsMarked(t *testing.T) {
 		s, err := Parse(b.Bytes())
 		if err != nil || s.Own != own || !s.Complete {
 			t.Fatalf("own %v: got %v, complete %v, %v\n%s", own, s.Own, s.Complete, err, &b)
-		}
-		var again bytes.Buffer
-		if err := Print(&again, s, b.Bytes()); err != nil || !bytes.Equal(again.Bytes(), b.Bytes()) {
-			t.Errorf("printed as\n%s%v\nwant\n%s", &again, err, &b)
 		}
 		other, err := Parse([]byte(strings.Replace(b.String(), "u own", "u owx", 1)))
 		if err != nil || other.Own {

@@ -36,14 +36,13 @@ func Renumber(file []byte, message string) ([]byte, error) {
 	if message == "" || bytes.ContainsAny([]byte(message), " \t\n\r\x00") {
 		return nil, fmt.Errorf("renumber work specification: %w: %q", ErrValue, message)
 	}
-	at := slices.IndexFunc(old.Lines, func(l Line) bool { return l.ID == 'i' })
-	if at < 0 {
+	if old.NameOffset == 0 {
 		return nil, fmt.Errorf("renumber work specification: %w: there is no i line", ErrValue)
 	}
 	if old.Torn {
 		file = file[:bytes.LastIndexByte(file, '\n')+1]
 	}
-	r := renumbering{file: file, spec: old, message: message, name: old.Lines[at].Offset + 2}
+	r := renumbering{file: file, spec: old, message: message, name: old.NameOffset}
 	// A number that grows a digit moves what follows it; mostly one round is it.
 	var edits []edit
 	for range maxRounds {
@@ -204,7 +203,8 @@ func (r *renumbering) verify(out []byte, edits []edit) error {
 	}
 	old := r.spec
 	same := got.Complete && got.Message == r.message && got.HasZ == old.HasZ && len(got.Groups) == len(old.Groups) &&
-		len(got.Diagnostics) == len(old.Diagnostics) && len(got.History) == len(old.History) && len(got.Lines) == len(old.Lines)
+		len(got.Diagnostics) == len(old.Diagnostics) && len(got.History) == len(old.History) &&
+		got.Ignored == old.Ignored && got.Ident == old.Ident && slices.Equal(got.ErrorTo, old.ErrorTo)
 	for i := 0; same && i < len(old.Groups); i++ {
 		a, b := &old.Groups[i], &got.Groups[i]
 		same = b.HeaderOffset == moved(a.HeaderOffset, edits) && len(a.Recipients) == len(b.Recipients)

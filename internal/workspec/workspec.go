@@ -17,7 +17,7 @@
 // Diagnostics: *SyntaxError names the byte offset of the line it cannot read: the
 // file is corrupt, set it aside. ErrUnknownFormat: the @ line has bits we do not
 // know; leave the file alone and report it. A file that ends too early is no error:
-// see Spec.Complete. ErrValue: a value given to Writer or Print cannot stand in a line.
+// see Spec.Complete. ErrValue: a value given to Writer cannot stand in a line.
 package workspec
 
 import (
@@ -36,7 +36,7 @@ import (
 // that this program does not know; it must be left alone and reported.
 var ErrUnknownFormat = errors.New("unknown format bits in @ line")
 
-// ErrValue is returned by Writer and Print for a value that would end its line or
+// ErrValue is returned by Writer for a value that would end its line or
 // shift its fields: a line end, a NUL, a blank in a channel or host.
 var ErrValue = errors.New("value cannot stand in a work specification")
 
@@ -102,19 +102,9 @@ type Spec struct {
 	Size        int64 // bytes parsed, the torn line included
 	// Apart are the recipients right before which one is in the file that ParseOnly has
 	// left out, by their offsets.
-	Apart []int64
-	// Lines are the preamble lines and those that are ignored, in the file's order,
-	// for Print; nil in a specification that was made by hand.
-	Lines []Line
-}
-
-// Line is the place of a line that is in no other slice of Spec.
-type Line struct {
-	Offset int64
-	// ID is the letter of a preamble line, whose value is in its field of Spec, or 0
-	// for a line that was ignored: an unknown letter, or appended and unreadable.
-	ID   byte
-	Text string // the whole line, if ID is 0
+	Apart      []int64
+	NameOffset int64 // of Message in the i line; 0: there is none
+	Ignored    int   // lines that were passed over: of an unknown letter, or torn and ended
 }
 
 // Number is the decimal number that the message's name starts with, which an

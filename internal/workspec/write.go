@@ -2,7 +2,7 @@ package workspec
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -27,8 +27,6 @@ type Writer struct {
 	summed  int
 	groups  int
 	open    groupState
-	format  uint32
-	refused string // bytes that no value may hold
 	err     error
 }
 
@@ -41,9 +39,8 @@ func NewWriter(w io.Writer) *Writer {
 
 // Reset starts a new specification on another writer and keeps the buffer.
 func (w *Writer) Reset(to io.Writer) {
-	*w = Writer{W: to, buf: w.buf[:0], format: FormatOurs, refused: "\n\r\x00"}
-	w.formatLine(FormatOurs)
-	w.buf = append(w.buf, promise+"\n"...)
+	*w = Writer{W: to, buf: w.buf[:0]}
+	w.buf = fmt.Appendf(w.buf, "@ 0x%08x\n%s\n", FormatOurs, promise)
 }
 
 // Preamble writes v, i, o, l, u, e, x, T lines of s (those that are set).
@@ -71,7 +68,9 @@ func (w *Writer) Close() error {
 	if w.groups == 0 || w.open != noGroup {
 		w.fail(fmt.Errorf("%w: no recipients, or no header block behind them", ErrValue))
 	}
-	w.close()
+	w.sumUp()
+	w.buf = append(strconv.AppendInt(append(w.buf, "z "...), w.offset(), 10), w.sum.appendSum(nil)...)
+	w.buf = append(w.buf, '\n')
 	w.flush(0)
 	if w.err != nil {
 		return fmt.Errorf("write work specification: %w", w.err)
@@ -98,13 +97,6 @@ func (w *Writer) flush(atLeast int) {
 	w.buf = w.buf[:0]
 }
 
-// close adds the z line.
-func (w *Writer) close() {
-	w.sumUp()
-	w.buf = append(strconv.AppendInt(append(w.buf, "z "...), w.offset(), 10), w.sum.appendSum(nil)...)
-	w.buf = append(w.buf, '\n')
-}
-
 // sumUp brings the checksum up to what is in the buffer.
 func (w *Writer) sumUp() {
 	w.sum, w.summed = w.sum.add(w.buf[w.summed:]), len(w.buf)
@@ -124,10 +116,6 @@ func (w *Writer) direct(b []byte) {
 	if err != nil {
 		w.err = err
 	}
-}
-
-func (w *Writer) formatLine(bits uint32) {
-	w.buf = fmt.Appendf(w.buf, "@ 0x%08x\n", bits)
 }
 
 // optional writes a line if there is something to write.
@@ -170,23 +158,14 @@ func (w *Writer) address(channel, host, address, privilege string) {
 // check refuses a value that would end its line or, with more, shift its fields.
 func (w *Writer) check(v, more string) {
 	for i := 0; i < len(v); i++ {
-		c := v[i]
-		if c > ' ' {
-			continue
-		}
-		for _, set := range [...]string{w.refused, more} {
-			for j := 0; j < len(set); j++ {
-				if c == set[j] {
-					w.fail(fmt.Errorf("%w: %q", ErrValue, v))
-					return
-				}
-			}
+		switch c := v[i]; {
+		case c > ' ':
+		case c == '\n', c == '\r', c == 0, strings.IndexByte(more, c) >= 0:
+			w.fail(fmt.Errorf("%w: %q", ErrValue, v))
+			return
 		}
 	}
 }
-
-// errOffsets is Print's for a header block that is not in the file it was given.
-var errOffsets = errors.New("header offsets point outside the file")
 
 // groupState is how far a Writer has got with a group.
 type groupState int
@@ -213,7 +192,9 @@ func (w *Writer) Begin(s *Sender) {
 	if w.open == emptyGroup {
 		w.fail(errNoRecipients)
 	}
-	w.sender(s)
+	w.buf = append(w.buf, 's', ' ')
+	w.address(s.Channel, s.Host, s.Address, s.Privilege)
+	w.optional('V', s.VERP)
 	w.open = emptyGroup
 }
 
@@ -229,7 +210,34 @@ func (w *Writer) Recipient(r *Recipient) {
 		w.fail(fmt.Errorf("%w: recipient %q without a group", ErrValue, r.Address))
 	}
 	w.open = openGroup
-	w.recipient(r)
+	w.buf = append(w.buf, 'r')
+	w.sumUp()
+	w.tag(r)
+	w.summed = len(w.buf)
+	w.address(r.Channel, r.Host, r.Address, r.Privilege)
+	w.optional('N', r.Notary)
+	w.optional('R', r.Ret)
+	w.optional('n', r.EnvID)
+	w.flush(flushSize)
+}
+
+// tag writes what may change in place: tag, owner and delay.
+func (w *Writer) tag(r *Recipient) {
+	tag := cmp.Or(r.Tag, TagToDo)
+	switch tag {
+	case TagToDo, TagLocked, TagOK, TagFailed:
+	default:
+		w.fail(fmt.Errorf("%w: tag %q", ErrValue, byte(tag)))
+	}
+	if r.Owner < 0 || r.Owner > maxOwner || len(r.Delay) > delayWidth {
+		w.fail(fmt.Errorf("%w: owner %d or delay %q is too long", ErrValue, r.Owner, r.Delay))
+	}
+	w.check(r.Delay, "")
+	w.buf = appendOwner(append(w.buf, byte(tag)), r.Owner)
+	for range delayWidth - min(delayWidth, len(r.Delay)) {
+		w.buf = append(w.buf, ' ')
+	}
+	w.buf = append(w.buf, r.Delay...)
 }
 
 // Header ends the groups begun since the last one with the m block: whole lines, no
@@ -251,45 +259,6 @@ func (w *Writer) Header(header []byte) {
 
 // Err is the first error so far: what is written behind it is dropped.
 func (w *Writer) Err() error { return w.err }
-
-func (w *Writer) sender(s *Sender) {
-	w.buf = append(w.buf, 's', ' ')
-	w.address(s.Channel, s.Host, s.Address, s.Privilege)
-	w.optional('V', s.VERP)
-}
-
-func (w *Writer) recipient(r *Recipient) {
-	tag := r.Tag
-	switch tag {
-	case 0:
-		tag = TagToDo
-	case TagToDo, TagLocked, TagOK, TagFailed:
-	default:
-		w.fail(fmt.Errorf("%w: tag %q", ErrValue, byte(tag)))
-	}
-	w.buf = append(w.buf, 'r')
-	w.sumUp()
-	w.buf = append(w.buf, byte(tag))
-	if r.Owner < 0 || r.Owner > maxOwner || len(r.Delay) > delayWidth {
-		w.fail(fmt.Errorf("%w: owner %d or delay %q is too long", ErrValue, r.Owner, r.Delay))
-	}
-	if w.format&FormatPID != 0 {
-		w.buf = appendOwner(w.buf, r.Owner)
-	}
-	if w.format&FormatDelay != 0 {
-		w.check(r.Delay, "")
-		for range delayWidth - min(delayWidth, len(r.Delay)) {
-			w.buf = append(w.buf, ' ')
-		}
-		w.buf = append(w.buf, r.Delay...)
-	}
-	w.summed = len(w.buf)
-	w.address(r.Channel, r.Host, r.Address, r.Privilege)
-	w.optional('N', r.Notary)
-	w.optional('R', r.Ret)
-	w.optional('n', r.EnvID)
-	w.flush(flushSize)
-}
 
 // header writes "m NL" and the block.
 func (w *Writer) header(b []byte) {
@@ -390,7 +359,7 @@ func appendWord(b []byte, s string, key bool) []byte {
 	return b
 }
 
-// startsLikeAttr tells text that a reader would take for another attribute.
+// startsLikeAttr recognizes text that a reader would take for another attribute.
 func startsLikeAttr(text string) bool {
 	word, _, _ := strings.Cut(text, " ")
 	return word == "" || strings.IndexByte(word, '=') > 0
@@ -448,7 +417,7 @@ func hasSum(file []byte, z int64) bool {
 	return bytes.Count(line, []byte{' '}) == 2
 }
 
-// lost tells that bytes hold zeros where a block of the disk was never written: more of
+// lost reports whether bytes hold zeros where a block of the disk was never written: more of
 // them than anybody writes by hand, or nothing else. A header may hold so many, too, as
 // its sender wrote them; then the checksum is right.
 func lost(b []byte) bool {

@@ -1,10 +1,13 @@
 package store
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/conf"
@@ -83,4 +86,46 @@ func (b *box) expire(name string, offsets []int64, said string) (held []int64, e
 func (b *box) books() {
 	b.spool.Ledger = ledger.New(b.PO, ledger.Config{Role: "scheduler"})
 	b.T.Cleanup(b.spool.Ledger.Close)
+}
+
+// many are recipients of one host.
+func many(n int) []storetest.Rcpt {
+	list := make([]storetest.Rcpt, n)
+	for i := range list {
+		list[i].Line = fmt.Sprintf("smtp h user%d@h", i)
+	}
+	return list
+}
+
+// opened opens a specification as agents do, until the test ends.
+func (b *box) opened(name string) *postoffice.Spec {
+	b.T.Helper()
+	f, err := b.PO.Queue.Open(name)
+	assert.Must(b.T, err)
+	b.T.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// agent returns the number of an agent that lives until the test ends.
+func (b *box) agent() int {
+	b.T.Helper()
+	owner, err := b.PO.Owners.Take("test-agent")
+	assert.Must(b.T, err)
+	b.T.Cleanup(func() { _ = owner.Release() })
+	return owner.Number()
+}
+
+// openOn opens the postoffice on another file system.
+func (b *box) openOn(f durable.FS) *postoffice.PostOffice {
+	b.T.Helper()
+	po, err := postoffice.Open(postoffice.Config{FS: f})
+	assert.Must(b.T, err)
+	return po
+}
+
+// faulty has the Store work on a disk with faults.
+func (b *box) faulty() *faultfs.FS {
+	f := faultfs.New(b.FS)
+	b.spool.PostOffice = b.openOn(f)
+	return f
 }

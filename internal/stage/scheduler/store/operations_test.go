@@ -124,9 +124,7 @@ func TestThawedInFlightDoesNotExpire(t *testing.T) {
 	file := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 	off := []int64{storetest.OffsetOf(b.Parse(file), 0)}
 	b.Now = b.Now.Add(100 * time.Hour)
-	owner, err := b.PO.Owners.Take("test-agent")
-	assert.Must(t, err)
-	b.Lock(file, 0, owner.Number())
+	b.Lock(file, 0, b.agent())
 	for _, give := range []func() (operations.Result, error){
 		func() (operations.Result, error) {
 			return operations.Freeze(b.Request(file), file, workspec.CausePerson)
@@ -309,9 +307,7 @@ func TestOrderHoldsWhenTheAgentGivesBack(t *testing.T) {
 			for _, delivered := range []bool{false, true} {
 				b := clockBox(t, storetest.Conf)
 				file := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
-				owner, err := b.PO.Owners.Take("test-agent")
-				assert.Must(t, err)
-				b.Lock(file, 0, owner.Number())
+				b.Lock(file, 0, b.agent())
 				res, err := tt.order(b.Request(file), file)
 				if err != nil || len(res.Changed) != 0 || len(res.Busy) != 1 {
 					t.Fatalf("got %+v, %v, want it busy", res, err)
@@ -338,7 +334,6 @@ func TestOrderHoldsWhenTheAgentGivesBack(t *testing.T) {
 				} else if !b.settle(file).Finished {
 					t.Error("it is not finished")
 				}
-				assert.Must(t, owner.Release())
 			}
 		})
 	}

@@ -246,10 +246,7 @@ func TestManyFailuresArePartedIntoReports(t *testing.T) {
 		list = append(list, storetest.Rcpt{Line: "smtp h user" + strings.Repeat("x", i%7) + string(rune('a'+i%26)) + "@h"})
 	}
 	name := b.Queue("a@b", list...)
-	f, err := b.PO.Queue.Open(name)
-	assert.Must(t, err)
-	defer f.Close()
-	spec := b.Parse(name)
+	f, spec := b.opened(name), b.Parse(name)
 	var lines []byte
 	long := "550 " + strings.Repeat("no ", 300)
 	for i := range spec.Groups[0].Recipients {

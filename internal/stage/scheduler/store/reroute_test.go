@@ -235,21 +235,6 @@ func TestHoldChannelWaitsForANameServer(t *testing.T) {
 	}
 }
 
-// M49: channels error and bitbucket need no agent.
-func TestErrorAndBitbucketNeedNoAgent(t *testing.T) {
-	b := clockBox(t, storetest.Conf)
-	file := b.Queue("a@b", storetest.Rcpt{Line: "error nouser x@h"}, storetest.Rcpt{Line: "bitbucket - y@h"})
-	if l := b.load(file); len(l.Open) != 0 || l.Held != 0 || storetest.Tags(b.Parse(file)) != "-+" {
-		t.Errorf("open %d, held %d, tags %q", len(l.Open), l.Held, storetest.Tags(b.Parse(file)))
-	}
-	if !b.settle(file).Finished {
-		t.Error("it is not finished")
-	}
-	if list := b.Reports(); len(list) != 1 || !strings.Contains(list[0], "5.1.1") || len(storetest.Fields(list[0], "Final-Recipient")) != 1 {
-		t.Errorf("reports: %q", list)
-	}
-}
-
 // Z22: notbefore names a header field with the time of the first attempt, minage says how
 // old the message is then; that time does not count for its age.
 func TestNotBeforeAGivenTime(t *testing.T) {

@@ -138,13 +138,11 @@ func TestSpecificationWithoutMessageIsFinished(t *testing.T) {
 func TestLocksOfDeadOwnersAreReleased(t *testing.T) {
 	b, _ := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h dead@h"}, storetest.Rcpt{Line: "smtp h alive@h"}, storetest.Rcpt{Line: "smtp h free@h"})
-	alive, err := b.PO.Owners.Take("test-agent")
-	assert.Must(t, err)
-	defer alive.Release()
+	alive := b.agent()
 	dead, err := b.PO.Owners.Take("test-agent")
 	assert.Must(t, err)
 	b.Lock(name, 0, dead.Number())
-	b.Lock(name, 1, alive.Number())
+	b.Lock(name, 1, alive)
 	// What a kill leaves: the file without its lock.
 	assert.Must(t, dead.Release())
 	assert.Must(t, os.WriteFile(filepath.Join(b.FS.(*durable.OS).Dir(), "owners", "1"), nil, 0o644))
@@ -221,19 +219,14 @@ func TestChannelsWithoutAgent(t *testing.T) {
 
 // M21
 func TestRehashWhenLoading(t *testing.T) {
-	f, err := durable.NewOS(t.TempDir())
-	assert.Must(t, err)
-	defer f.Close()
+	f, _ := storetest.Disk(t)
 	old := newBoxConf(t, f, 2, storetest.Conf)
 	free := old.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 	held := old.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
 	if strings.Count(free, "/") != 2 {
 		t.Fatalf("queued as %s", free)
 	}
-	alive, err := old.PO.Owners.Take("test-agent")
-	assert.Must(t, err)
-	defer alive.Release()
-	old.Lock(held, 0, alive.Number())
+	old.Lock(held, 0, old.agent())
 	for levels, slashes := range map[int]int{0: 0, 1: 1} {
 		b := openBox(t, f, levels, storetest.Conf)
 		l := b.load(free)
@@ -347,10 +340,7 @@ func TestExpiredRecipientFailsWithItsLastAnswer(t *testing.T) {
 func TestExpiryLeavesARecipientThatAnAgentHolds(t *testing.T) {
 	b, _ := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
-	alive, err := b.PO.Owners.Take("test-agent")
-	assert.Must(t, err)
-	defer alive.Release()
-	b.Lock(name, 0, alive.Number())
+	b.Lock(name, 0, b.agent())
 	held, err := b.expire(name, []int64{storetest.OffsetOf(b.Parse(name), 0)}, "")
 	if err != nil || len(held) != 1 || storetest.Tags(b.Parse(name)) != "~" {
 		t.Errorf("got %v, %v, tags %q", held, err, storetest.Tags(b.Parse(name)))
@@ -370,27 +360,24 @@ func TestETRNFileIsTakenAndRemoved(t *testing.T) {
 
 // K1: every step succeeds, or errs and can be done again, on both disks.
 func TestEveryStepErrsOrSucceeds(t *testing.T) {
-	steps := func(b *box, name string) []error {
+	steps := func(b *box, name string, off int64) []error {
 		_, e1 := b.spool.Load(name)
-		s, err := workspecOf(b.PO, name)
-		if err != nil {
-			return []error{e1, err}
-		}
-		e2 := b.record(name, []Outcome{{Offset: storetest.OffsetOf(s, 0), Result: thread.Deferred, Attempt: 1, Next: b.Now}})
-		_, e3 := b.expire(name, []int64{storetest.OffsetOf(s, 0)}, "x")
+		e2 := b.record(name, []Outcome{{Offset: off, Result: thread.Deferred, Attempt: 1, Next: b.Now}})
+		_, e3 := b.expire(name, []int64{off}, "x")
 		_, e4 := b.spool.Settle(name, nil)
 		return []error{e1, e2, e3, e4}
 	}
 	disk, _ := diskBox(t)
 	name := disk.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
-	assert.Must(t, errors.Join(steps(disk, name)...))
+	assert.Must(t, errors.Join(steps(disk, name, storetest.OffsetOf(disk.Parse(name), 0))...))
 	storetest.Gone(t, disk.FS, name)
 	for cut := 0; ; cut++ {
 		f := cutfs.New()
 		b := newBox(t, f)
 		name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
+		off := storetest.OffsetOf(b.Parse(name), 0)
 		f.CutAfter(cut)
-		err := errors.Join(steps(b, name)...)
+		err := errors.Join(steps(b, name, off)...)
 		if !f.Dead() {
 			assert.Must(t, err)
 			break
@@ -399,19 +386,6 @@ func TestEveryStepErrsOrSucceeds(t *testing.T) {
 			t.Fatalf("cut after %d: got %v, want the disk's error", cut, err)
 		}
 	}
-}
-
-func workspecOf(po *postoffice.PostOffice, name string) (*workspec.Spec, error) {
-	f, err := po.Queue.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	raw, err := f.Read()
-	if err != nil {
-		return nil, err
-	}
-	return workspec.Parse(raw)
 }
 
 // K10
@@ -462,14 +436,7 @@ func TestDeliveryThatItsAgentCouldNotMarkIsMarked(t *testing.T) {
 func TestNumberOfADeadAgentIsGivenBackAfterItsLocks(t *testing.T) {
 	b, dir := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
-	f, err := b.PO.Queue.Open(name)
-	assert.Must(t, err)
-	defer f.Close()
-	raw, err := f.Read()
-	assert.Must(t, err)
-	spec, err := workspec.Parse(raw)
-	assert.Must(t, err)
-	assert.Must(t, f.SetTag(workspec.LockBytes(4711), workspec.TagOffset(spec.Groups[0].Recipients[0].Offset)))
+	b.Lock(name, 0, 4711)
 	number := filepath.Join(dir, "owners", "4711")
 	assert.Must(t, os.WriteFile(number, nil, 0o644))
 	looks := func(wantThere bool) {
@@ -493,13 +460,10 @@ func TestNumberOfADeadAgentIsGivenBackAfterItsLocks(t *testing.T) {
 // Z8: a recipient that no clause serves is told at every start; that it is held
 // stands in its history once, and so does that a clause serves it again.
 func TestUnservedRecipientIsHeldUntilAClauseServesIt(t *testing.T) {
-	b, dir := diskBox(t)
+	b, _ := diskBox(t)
 	file := b.Queue("a@b", storetest.Rcpt{Line: "uucp far x@h"}, storetest.Rcpt{Line: "smtp h other@h"})
 	reopen := func(conf string) {
-		f, err := durable.NewOS(dir)
-		assert.Must(t, err)
-		t.Cleanup(func() { _ = f.Close() })
-		b = openBox(t, f, 0, conf)
+		b = openBox(t, b.FS, 0, conf)
 	}
 	for range 2 {
 		if l := b.load(file); l.Held != 1 || len(l.Open) != 1 {
@@ -645,19 +609,13 @@ func TestReportIntervalEndsWhenTheClockIsSetBack(t *testing.T) {
 // K4: a report that a specification names stays; others are of a scheduler that died
 // before it had named them. While a specification cannot be read, all stay.
 func TestReportsThatNobodyNamesAreSwept(t *testing.T) {
-	dir := t.TempDir()
-	disk, err := durable.NewOS(dir)
-	assert.Must(t, err)
-	defer disk.Close()
+	disk, dir := storetest.Disk(t)
 	faulty := faultfs.New(disk)
 	b := newBox(t, faulty)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"})
-	f, err := b.PO.Queue.Open(name)
-	assert.Must(t, err)
-	defer f.Close()
 	event := workspec.Event{Time: time.Now(), Event: workspec.EventReport,
 		Attrs: []workspec.Attr{{Key: "file", Value: "report.1.named"}, {Key: "kind", Value: report.Failed}}}
-	assert.Must(t, f.Append(workspec.AppendEvent(nil, &event)))
+	assert.Must(t, b.opened(name).Append(workspec.AppendEvent(nil, &event)))
 	public := func(name string, mode os.FileMode) {
 		t.Helper()
 		assert.Must(t, os.WriteFile(filepath.Join(dir, "public", name), nil, mode))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/run/assert"
@@ -66,11 +66,7 @@ func wait(t testing.TB, rcpts, attempts int, say func(attempt int, address strin
 	assert.Must(t, err)
 	t.Cleanup(func() { _ = disk.Close() })
 	b := newBox(t, disk)
-	list := make([]storetest.Rcpt, rcpts)
-	for i := range list {
-		list[i] = storetest.Rcpt{Line: fmt.Sprintf("smtp h user%d@example.org", i)}
-	}
-	name := b.Queue("a@b", list...)
+	name := b.Queue("a@b", many(rcpts)...)
 	spec := b.Parse(name)
 	outcomes := make([]Outcome, rcpts)
 	summaries, largest := 0, int64(0)
@@ -102,7 +98,7 @@ func wait(t testing.TB, rcpts, attempts int, say func(attempt int, address strin
 			told = append(told, e.Get("attempt")+" "+e.Text)
 		}
 	}
-	if last := fmt.Sprint(attempts, " ", say(attempts, "user7@example.org")); told[0] != "1 "+say(1, "user7@example.org") || told[len(told)-1] != last {
+	if last := fmt.Sprint(attempts, " ", say(attempts, "user7@h")); told[0] != "1 "+say(1, "user7@h") || told[len(told)-1] != last {
 		t.Errorf("the history of a recipient goes from %q to %q", told[0], told[len(told)-1])
 	}
 	// A5: a start goes on with the wait.
@@ -162,11 +158,7 @@ func TestDel2HistoryIsBounded(t *testing.T) {
 // scheduler starts.
 func TestOldHistoryIsSummarisedAtTheStart(t *testing.T) {
 	b, _ := diskBox(t)
-	var list []storetest.Rcpt
-	for i := range 50 {
-		list = append(list, storetest.Rcpt{Line: fmt.Sprintf("smtp h user%d@h", i)})
-	}
-	name := b.Queue("a@b", list...)
+	name := b.Queue("a@b", many(50)...)
 	had := b.Lengthen(name, 400<<10)
 	before := b.Read("transport/" + name)
 	l, err := b.spool.LoadNew(name)
@@ -193,9 +185,7 @@ func TestAgentThatWaitsForTheLockSeesTheSummary(t *testing.T) {
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h user@h"})
 	b.Lengthen(name, 2*longHistory)
 	// The agent of a scheduler that was killed: it has the file open.
-	old, err := b.PO.Queue.Open(name)
-	assert.Must(t, err)
-	defer old.Close()
+	old := b.opened(name)
 	assert.Must(t, b.spool.Summarise(name))
 	assert.Must(t, old.Lock())
 	raw, err := old.Read()
@@ -237,11 +227,7 @@ func TestEditDuringASummaryStays(t *testing.T) {
 			b, dir := diskBox(t)
 			name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h user@h"})
 			had := b.Lengthen(name, 2*longHistory)
-			po, err := postoffice.Open(postoffice.Config{FS: &editing{FS: b.FS, edit: func() {
-				assert.Must(t, edit(b, dir, name))
-			}}})
-			assert.Must(t, err)
-			b.spool.PostOffice = po
+			b.faulty().On(faultfs.Rename, "transport/"+name, 1, func(string) error { return edit(b, dir, name) })
 			assert.Must(t, b.spool.Summarise(name))
 			text := b.Read("transport/" + name)
 			if !strings.Contains(text, "edited\n") || strings.Contains(text, " summarised ") {
@@ -261,21 +247,16 @@ func TestEditDuringASummaryStays(t *testing.T) {
 // An order that waits for the lock while the history is summarised is carried out on the file
 // that has the name then: mailq's KILL does not ask again.
 func TestOrderDuringASummaryIsCarriedOut(t *testing.T) {
-	for when, locks := range map[string]bool{"after the open": false, "before the lock": true} {
+	for when, op := range map[string]faultfs.Op{"after the open": faultfs.Stat, "before the lock": faultfs.Flock} {
 		t.Run(when, func(t *testing.T) {
 			b, _ := diskBox(t)
 			name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h user@h"})
 			b.Lengthen(name, 2*longHistory)
-			info, err := b.PO.Queue.StatMessage(name)
-			assert.Must(t, err)
-			po, err := postoffice.Open(postoffice.Config{FS: &opening{FS: b.FS, locks: locks, then: func() {
-				assert.NoError(t, b.spool.Summarise(name))
-			}}})
-			assert.Must(t, err)
-			res, err := operations.Hold(operations.Request{PostOffice: po, ID: postoffice.IDOf(info), Now: b.Now, Who: "me"}, name, b.Now.Add(time.Hour))
-			if err != nil || len(res.Changed) != 1 {
-				t.Errorf("%v, %+v", err, res)
-			}
+			order := b.Request(name)
+			f := faultfs.New(b.FS)
+			f.On(op, "transport/*", 1, func(string) error { return b.spool.Summarise(name) })
+			order.PostOffice = b.openOn(f)
+			b.Ordered(operations.Hold(order, name, b.Now.Add(time.Hour)))(1)
 			b.WantLog("msg=summarised", name)
 			if s := b.Parse(name); s.History[len(s.History)-1].Event != workspec.EventHold {
 				t.Error("the file says nothing of it")
@@ -295,12 +276,8 @@ func TestOrderAfterASummaryIsLogged(t *testing.T) {
 	b.Lengthen(name, 2*longHistory)
 	hold := func(verb func(operations.Request, string) (operations.Result, error), word string) {
 		t.Helper()
-		info, err := b.PO.Queue.StatMessage(name)
-		assert.Must(t, err)
 		b.Now = b.Now.Add(time.Second)
-		if _, err := verb(operations.Request{PostOffice: b.PO, ID: postoffice.IDOf(info), Now: b.Now, Who: "me"}, name); err != nil {
-			t.Fatal(err)
-		}
+		b.Ordered(verb(b.Request(name), name))(1)
 		b.spool.LogOperations(name)
 		b.WantLog("msg="+word, "rcpt=user@h")
 	}
@@ -312,66 +289,13 @@ func TestOrderAfterASummaryIsLogged(t *testing.T) {
 	hold(operations.Release, "released")
 }
 
-// opening is a file system on which something happens once when a specification was opened
-// or, with locks, right before it is locked.
-type opening struct {
-	durable.FS
-	locks bool
-	then  func()
-}
-
-func (f *opening) once() {
-	if then := f.then; then != nil {
-		f.then = nil
-		then()
-	}
-}
-
-func (f *opening) Open(name string, flag int, perm fs.FileMode) (durable.File, error) {
-	file, err := f.FS.Open(name, flag, perm)
-	if err != nil || !strings.HasPrefix(name, "transport/") {
-		return file, err
-	}
-	if f.locks {
-		return &locking{file, f}, nil
-	}
-	f.once()
-	return file, nil
-}
-
-type locking struct {
-	durable.File
-	of *opening
-}
-
-func (f *locking) WaitLock() error {
-	f.of.once()
-	return f.File.WaitLock()
-}
-
-// editing is a file system on which somebody edits a file right before two are exchanged.
-type editing struct {
-	durable.FS
-	edit func()
-}
-
-func (f *editing) Exchange(a, b string) error {
-	if edit := f.edit; edit != nil {
-		f.edit = nil
-		edit()
-	}
-	return f.FS.Exchange(a, b)
-}
-
 // A file system that cannot swap two names costs the summary, and is asked again when the
 // history has grown by as much.
 func TestWithoutExchangeTheHistoryStays(t *testing.T) {
 	b, _ := diskBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h user@h"})
 	had := b.Lengthen(name, 2*longHistory)
-	po, err := postoffice.Open(postoffice.Config{FS: noExchange{b.FS}})
-	assert.Must(t, err)
-	b.spool.PostOffice = po
+	b.faulty().Fail(faultfs.Rename, "transport/"+name, durable.ErrNoExchange, faultfs.Always)
 	off := storetest.OffsetOf(b.Parse(name), 0)
 	for n := had + 1; n < had+10; n++ {
 		b.deferred(name, n, []Outcome{{Offset: off, Result: thread.Deferred, Text: "450 4.2.1 later"}})
@@ -387,20 +311,12 @@ func TestWithoutExchangeTheHistoryStays(t *testing.T) {
 	}
 }
 
-type noExchange struct{ durable.FS }
-
-func (noExchange) Exchange(a, b string) error { return durable.ErrNoExchange }
-
 // BenchmarkRecordOfManyRecipients is one attempt for 10,000 recipients that get one reply.
 func BenchmarkRecordOfManyRecipients(bench *testing.B) {
 	b, _ := diskBox(bench)
-	list := make([]storetest.Rcpt, 10_000)
-	for i := range list {
-		list[i] = storetest.Rcpt{Line: fmt.Sprintf("smtp h user%d@example.org", i)}
-	}
-	name := b.Queue("a@b", list...)
+	name := b.Queue("a@b", many(10_000)...)
 	spec := b.Parse(name)
-	outcomes := make([]Outcome, len(list))
+	outcomes := make([]Outcome, 10_000)
 	for n := 1; bench.Loop(); n++ {
 		for i := range outcomes {
 			outcomes[i] = Outcome{Offset: storetest.OffsetOf(spec, i), Result: thread.Deferred, Text: "451 4.7.1 later"}

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice/operations"
 	"zmailer/internal/run/assert"
@@ -22,10 +21,8 @@ import (
 // of recipients.
 func (b *box) appendRaw(name, lines string, failed ...int) {
 	b.T.Helper()
-	f, err := b.PO.Queue.Open(name)
-	assert.Must(b.T, err)
-	defer f.Close()
-	spec := b.Parse(name)
+	f, spec := b.opened(name), b.Parse(name)
+	var err error
 	if lines != "" {
 		err = f.Append([]byte(lines))
 	}
@@ -188,9 +185,7 @@ func TestDur1RecipientPutBackWhileItsMessageEndsIsNotLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			put := 0
 			for step := 0; ; step++ {
-				below, err := durable.NewOS(t.TempDir())
-				assert.Must(t, err)
-				t.Cleanup(func() { _ = below.Close() })
+				below, _ := storetest.Disk(t)
 				f := faultfs.New(below)
 				b := newBox(t, f)
 				b.books()
@@ -264,22 +259,15 @@ func (b *box) free(name string) bool {
 func TestManyThatWereOpenedAgainFail(t *testing.T) {
 	took := func(n int) uint64 {
 		b, _ := diskBox(t)
-		list := make([]storetest.Rcpt, n)
-		for i := range list {
-			list[i] = storetest.Rcpt{Line: fmt.Sprintf("smtp h user%d@h", i)}
-		}
-		name := b.Queue("a@b", list...)
+		name := b.Queue("a@b", many(n)...)
 		spec := b.Parse(name)
 		offsets, outcomes := make([]int64, n), make([]Outcome, n)
 		for i := range offsets {
 			offsets[i] = storetest.OffsetOf(spec, i)
 			outcomes[i] = Outcome{Offset: offsets[i], Result: thread.Failed, Text: "550 5.1.1 no such user"}
 		}
-		f, err := b.PO.Queue.Open(name)
-		assert.Must(t, err)
-		defer f.Close()
 		e := workspec.OrderEvent(b.Now, workspec.EventRetry, "S7A1", offsets, "me", "", "", workspec.Attr{Key: "reopen", Value: "1"})
-		assert.Must(t, f.Append(workspec.AppendEvent(nil, &e)))
+		assert.Must(t, b.opened(name).Append(workspec.AppendEvent(nil, &e)))
 		return allocated(func() {
 			assert.Must(t, b.record(name, outcomes))
 		})

@@ -71,32 +71,6 @@ func TestThreadsTakeTurns(t *testing.T) {
 	}
 }
 
-// M28
-func TestOrder(t *testing.T) {
-	tests := map[string]struct {
-		ageOrder bool
-	}{"ageorder": {true}, "shuffled": {false}}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t, Policy{AgeOrder: tt.ageOrder, MaxThread: 1})
-			for i := range 100 {
-				b.addOld("a", time.Duration(i*7919%100)*time.Hour, History{})
-			}
-			sorted := true
-			last := int64(0)
-			for range 100 {
-				v := b.take()
-				sorted = sorted && v.Message.Stamp >= last
-				last = v.Message.Stamp
-				b.end(v, Delivered, HostWait{})
-			}
-			if sorted != tt.ageOrder {
-				t.Errorf("oldest first: got %v, want %v", sorted, tt.ageOrder)
-			}
-		})
-	}
-}
-
 // M28: the oldest message makes the host hang up; the others go nevertheless.
 func TestOnePoisonousMessageDoesNotBlockTheRest(t *testing.T) {
 	for _, ageOrder := range []bool{true, false} {
@@ -238,34 +212,6 @@ func TestKickReachesWhatIsBeingRecorded(t *testing.T) {
 	b.c.Wait(v, b.now)
 	if b.take() != v {
 		t.Error("it waits")
-	}
-}
-
-// The agenda keeps its order under any sequence of changes.
-func TestAgendaGivesTimesInOrder(t *testing.T) {
-	random := rand.New(rand.NewPCG(9, 9))
-	var a agenda[*Message]
-	list := make([]*Message, 300)
-	for i := range list {
-		list[i] = &Message{due: random.Int64N(1000), slot: -1}
-	}
-	for range 3000 {
-		m := list[random.IntN(len(list))]
-		switch random.IntN(3) {
-		case 0:
-			a.remove(m)
-		default:
-			m.due = random.Int64N(1000)
-			a.set(m)
-		}
-	}
-	last := int64(-1)
-	for n := len(a.list); n > 0; n-- {
-		m, ok := a.pop(1000)
-		if !ok || m.due < last || m.slot != -1 {
-			t.Fatalf("got %+v after %d", m, last)
-		}
-		last = m.due
 	}
 }
 

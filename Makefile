@@ -47,7 +47,7 @@ export CGO_ENABLED := $(CGO)
 LDFLAGS = -s -w -X zmailer/internal/run/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X zmailer/internal/run/config.Version=$(VERSION)
 PACKAGE ?= $(CURDIR)/var/package
 
-.PHONY: all build install man deb rpm package-root test demo check fmt vet staticcheck archtest race cuts nexthop disk e2e sendmail crash attack machines soak chaos bench bench-peers costs fuzz clean
+.PHONY: all build install man deb rpm package-root test smtp demo check fmt vet staticcheck archtest race cuts nexthop disk e2e sendmail crash attack machines soak chaos bench bench-peers costs fuzz clean
 
 all: build
 
@@ -143,6 +143,10 @@ e2e:
 # the programs that .ci/run installs, nothing is skipped.
 sendmail: build
 	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 ./internal/stage/submit ./test/sendmail
+
+# The dialogues of test/smtp against our server and Debian's Postfix.
+smtp: build
+	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 ./test/smtp -args -postfix
 
 # The real programs killed at each state-changing system call, then each of those calls
 # answered with errors; as root, with strace. CRASHFLAGS=-quick takes each step once.

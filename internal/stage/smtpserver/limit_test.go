@@ -154,7 +154,7 @@ func TestAtk2AcceptedEnvelopeCanBeRead(t *testing.T) {
 	}
 }
 
-// M46: errors of one connection.
+// M46, Net1: errors of one connection.
 func TestManyErrorsEndTheConnection(t *testing.T) {
 	limited := func(t *testing.T) *client {
 		return start(t, func(c *Config) { c.Limits.Errors = 5 }).greeted()

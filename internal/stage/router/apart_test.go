@@ -305,8 +305,8 @@ func TestDel4MessageThatHasEndedRoutersWaitsForLookupsBesideOthers(t *testing.T)
 	hints := newScripted()
 	d := newDispatcher(o.r, hints)
 	bad := o.submit(toMany("m", 20))
-	d.putLast(job{name: filepath.Base(bad.Name), since: time.Now()})
-	d.wakeAt = time.Time{}
+	d.suspects.add(job{name: filepath.Base(bad.Name), since: time.Now()}, d.now())
+	d.wake = alarm{}
 	o.started(t, d)
 	s.await(0)
 	for i := range 10 {

@@ -34,37 +34,41 @@ func (d *dispatcher) openClasses() error {
 	if slices.EqualFunc(d.classes, dirs, func(l *class, dir string) bool { return l.dir == dir }) {
 		return nil
 	}
-	classes := make([]*class, 0, len(dirs))
+	list := make(classes, 0, len(dirs))
 	for _, dir := range dirs {
-		l := d.class(dir)
+		l := d.classes.of(dir)
 		if l == nil {
 			l = &class{dir: dir}
 			d.watch(dir)
 		}
-		classes = append(classes, l)
+		list = append(list, l)
 	}
-	d.classes = classes
+	d.classes = list
 	return nil
 }
 
-// class is that of a directory, nil if there is none.
-func (d *dispatcher) class(dir string) *class {
-	for _, l := range d.classes {
-		if l.dir == dir {
-			return l
-		}
+// classes are the router directories, in the order in which they are served.
+type classes []*class
+
+// of returns the class of a directory, nil if there is none.
+func (c classes) of(dir string) *class {
+	if i := slices.IndexFunc(c, func(l *class) bool { return l.dir == dir }); i >= 0 {
+		return c[i]
 	}
 	return nil
 }
 
-// empty reports whether nothing waits but messages that have crashed routers.
-func (d *dispatcher) empty() bool {
-	return !slices.ContainsFunc(d.classes, func(l *class) bool { return len(l.queue) > 0 })
+// waiting returns how many messages wait, without those that have crashed routers.
+func (c classes) waiting() (n int) {
+	for _, l := range c {
+		n += len(l.queue)
+	}
+	return n
 }
 
-// first is the message that comes by its directory: the first of the first that has one.
-func (d *dispatcher) first() (o job, ok bool) {
-	for _, l := range d.classes {
+// first returns the first message of the first class that has one.
+func (c classes) first() (o job, ok bool) {
+	for _, l := range c {
 		if len(l.queue) > 0 {
 			return l.queue[0], true
 		}
@@ -72,14 +76,9 @@ func (d *dispatcher) first() (o job, ok bool) {
 	return job{}, false
 }
 
-// aged is the oldest of the messages that have waited too long in a lower directory:
-// each fourth turn is theirs, so that they end, however much comes before them.
-func (d *dispatcher) aged() (o job, ok bool) {
-	if d.sinceAged < turns-1 || len(d.classes) < 2 {
-		return job{}, false
-	}
-	limit := d.now().Add(-d.r.c.Aging)
-	for _, l := range d.classes[1:] {
+// aged returns the oldest message of the lower classes, if it has waited since limit.
+func (c classes) aged(limit time.Time) (o job, ok bool) {
+	for _, l := range c[1:] {
 		if len(l.queue) == 0 || l.queue[0].since.After(limit) {
 			continue
 		}
@@ -91,21 +90,15 @@ func (d *dispatcher) aged() (o job, ok bool) {
 	return o, ok
 }
 
-// take takes an order off its class.
-func (d *dispatcher) take(o job) {
-	if l := d.class(o.dir()); l != nil && len(l.queue) > 0 && l.queue[0].name == o.name {
+// take removes a message from its class.
+func (c classes) take(o job) {
+	if l := c.of(o.dir()); l != nil && len(l.queue) > 0 && l.queue[0].name == o.name {
 		l.queue = l.queue[1:]
 	}
 }
 
 // dir is the directory that the message is in.
 func (o *job) dir() string { return path.Dir(postoffice.RouterPath(o.name)) }
-
-// isDue reports whether a directory is to be listed: the ones behind one in which something
-// waits are not, but for now and then. Hints tell of what comes meanwhile.
-func (d *dispatcher) isDue(l *class, above bool) bool {
-	return !above || d.scanned.Sub(l.listed) >= max(d.r.c.Poll, d.r.c.Aging/turns)
-}
 
 // sort puts the listed messages of a directory in the order in which they are to be
 // routed, and aside what has crashed routers or is to wait still. It reports whether
@@ -114,7 +107,7 @@ func (d *dispatcher) sort(l *class, list []postoffice.Pending, later map[string]
 	var overdue, again []job
 	queue := make([]job, 0, len(list))
 	for _, p := range list {
-		o := job{name: p.Name, since: d.since(p.ModTime)}
+		o := job{name: p.Name, since: waitsSince(p.ModTime, d.now())}
 		wait, failed := d.later[p.Name]
 		if failed {
 			later[p.Name] = wait
@@ -122,9 +115,9 @@ func (d *dispatcher) sort(l *class, list []postoffice.Pending, later map[string]
 		switch {
 		case d.waitlist.has(p.Name):
 		case failed && d.scanned.Before(wait.until):
-			d.wakeBy(wait.until)
+			d.wake.by(wait.until, d.now())
 		case p.Tries > 0:
-			d.putLast(o)
+			d.suspects.add(o, d.now())
 		case failed && d.scanned.Sub(wait.until) >= lastWait:
 			overdue = append(overdue, o)
 		case failed:
@@ -142,10 +135,10 @@ func (d *dispatcher) sort(l *class, list []postoffice.Pending, later map[string]
 	l.listed = d.scanned
 }
 
-// since is when a message has begun to wait, by its file's time. A time in the future is
+// waitsSince is when a message has begun to wait, by its file's time. A time in the future is
 // from before the clock was set back.
-func (d *dispatcher) since(modTime time.Time) time.Time {
-	switch now := d.now(); {
+func waitsSince(modTime, now time.Time) time.Time {
+	switch {
 	case modTime.IsZero():
 		return now // not asked for
 	case modTime.After(now.Add(clockSlack)):

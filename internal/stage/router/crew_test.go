@@ -80,7 +80,7 @@ func TestOutcomeInterruptsTheOneWhoWaits(t *testing.T) {
 	hints := newScripted()
 	d := newDispatcher(o.r, hints)
 	d.running = 1
-	d.wakeAt = time.Time{}
+	d.wake = alarm{}
 	if !d.rest() {
 		t.Fatal("something is to be settled")
 	}

@@ -35,20 +35,17 @@ type dispatcher struct {
 	// submissions takes what users have put into a router directory; nil: nobody copies that.
 	submissions *collector
 	watch       func(dir string) // has hints come of a directory that was made meanwhile
-	classes     []*class         // one for each router directory, in the order in which they come
-	last        []job            // after those, one at a time: they have crashed routers
+	classes     classes          // of the router directories
+	suspects    suspects         // served after those, one at a time
 	waitlist    waitlist         // they wait for lookups, and for a place where they may
 	// sinceAged and sinceLast are how many messages went since one that had its turn
 	// because it was too old for its directory, and since one that had crashed routers.
 	sinceAged, sinceLast int
-	// tried is when each message that has crashed a router was first put last.
-	tried   map[string]time.Time
-	running int  // orders that workers have
-	alone   bool // what runs has crashed routers: nothing is given beside it
+	running              int  // orders that workers have
+	alone                bool // what runs has crashed routers: nothing is given beside it
 
 	scanned, recovered time.Time
-	wakeAt             time.Time // of the next scan that no other process asks for; zero: none
-	wakeTime           time.Time // the same on the system's clock
+	wake               alarm // for a scan that no hint asks for
 
 	pause pause            // of all routing: the storage is in trouble
 	later map[string]pause // of single messages
@@ -70,9 +67,49 @@ func (p *pause) longer(now time.Time) {
 	p.until = now.Add(p.length)
 }
 
+// suspects are the messages that have crashed routers.
+type suspects struct {
+	queue []job
+	since map[string]time.Time // by name: when it was first seen
+}
+
+func (s *suspects) has(name string) bool {
+	_, ok := s.since[name]
+	return ok
+}
+
+// mark adds a message that is not in router/ just now.
+func (s *suspects) mark(name string, now time.Time) {
+	if !s.has(name) {
+		s.since[name] = now
+	}
+}
+
+// add puts a message behind the others, once.
+func (s *suspects) add(o job, now time.Time) {
+	s.mark(o.name, now)
+	if !slices.ContainsFunc(s.queue, func(have job) bool { return have.name == o.name }) {
+		o.tried = true
+		s.queue = append(s.queue, o)
+	}
+}
+
+// alarm is a time at which something is due; the zero value: never.
+type alarm struct {
+	at    time.Time
+	clock time.Time // the same on the system's clock
+}
+
+// by sets the alarm, if it is not set for earlier.
+func (a *alarm) by(at, now time.Time) {
+	if a.at.IsZero() || at.Before(a.at) {
+		a.at, a.clock = at, time.Now().Add(at.Sub(now))
+	}
+}
+
 func newDispatcher(r *Router, hints hintSource) *dispatcher {
-	return &dispatcher{r: r, hints: hints, later: map[string]pause{}, tried: map[string]time.Time{},
-		watch: func(string) {}, classes: []*class{{dir: r.po.Router.Dir()}}, sinceAged: turns, sinceLast: turns}
+	return &dispatcher{r: r, hints: hints, later: map[string]pause{}, suspects: suspects{since: map[string]time.Time{}},
+		watch: func(string) {}, classes: classes{{dir: r.po.Router.Dir()}}, sinceAged: turns, sinceLast: turns}
 }
 
 // next is what a worker is to get: by directory, and in each by age. A message that
@@ -84,15 +121,17 @@ func (d *dispatcher) next() (o job, ok bool) {
 		return job{}, false
 	}
 	d.skipTried()
-	first, waits := d.first()
+	first, waits := d.classes.first()
 	if o, ok, wait := d.nextLast(waits); ok || wait {
 		return o, ok
 	}
 	if o, ok := d.nextSlow(); ok {
 		return o, true
 	}
-	if o, ok := d.aged(); ok {
-		return o, true
+	if d.sinceAged >= turns-1 {
+		if o, ok := d.classes.aged(d.now().Add(-d.r.c.Aging)); ok {
+			return o, true
+		}
 	}
 	return first, waits
 }
@@ -105,12 +144,12 @@ func (d *dispatcher) skipTried() {
 			l.queue = l.queue[1:]
 		}
 	}
-	if len(d.tried) == 0 {
+	if len(d.suspects.since) == 0 {
 		return
 	}
 	for _, l := range d.classes {
-		for len(l.queue) > 0 && d.isTried(l.queue[0].name) {
-			d.putLast(l.queue[0])
+		for len(l.queue) > 0 && d.suspects.has(l.queue[0].name) {
+			d.suspects.add(l.queue[0], d.now())
 			l.queue = l.queue[1:]
 		}
 	}
@@ -126,33 +165,13 @@ func (d *dispatcher) given(o job) {
 	}
 	if o.tried {
 		d.alone, d.sinceLast = true, 0
-		d.last = d.last[1:]
+		d.suspects.queue = d.suspects.queue[1:]
 		return
 	}
 	if o.aged {
 		d.sinceAged = 0
 	}
-	d.take(o)
-}
-
-func (d *dispatcher) isTried(name string) bool {
-	if len(d.tried) == 0 {
-		return false
-	}
-	_, ok := d.tried[name]
-	return ok
-}
-
-// putLast adds a message that has crashed routers.
-func (d *dispatcher) putLast(o job) {
-	if _, ok := d.tried[o.name]; !ok {
-		d.tried[o.name] = d.now()
-	}
-	if slices.ContainsFunc(d.last, func(have job) bool { return have.name == o.name }) {
-		return
-	}
-	o.tried = true
-	d.last = append(d.last, o)
+	d.classes.take(o)
 }
 
 func (d *dispatcher) now() time.Time { return d.r.c.Now() }
@@ -171,8 +190,8 @@ func (d *dispatcher) hint(h watch.Hint) {
 	if d.now().Sub(d.recovered) >= d.r.c.Poll*9/10 {
 		d.recover()
 	}
-	if next := d.scanned.Add(scanGap); !d.empty() && d.now().Before(next) {
-		d.wakeBy(next)
+	if next := d.scanned.Add(scanGap); d.classes.waiting() > 0 && d.now().Before(next) {
+		d.wake.by(next, d.now())
 		return
 	}
 	d.scan()
@@ -182,25 +201,15 @@ func (d *dispatcher) hint(h watch.Hint) {
 func (d *dispatcher) named(dir, base string) {
 	if ino, ok := postoffice.TriesMarker(base); ok {
 		// The marker comes before the message is given back.
-		if name := postoffice.RouterName(dir, strconv.FormatUint(ino, 10)); !d.isTried(name) {
-			d.tried[name] = d.now()
-		}
+		d.suspects.mark(postoffice.RouterName(dir, strconv.FormatUint(ino, 10)), d.now())
 		return
 	}
 	name := postoffice.RouterName(dir, base)
 	if p, waits := d.later[name]; waits && d.now().Before(p.until) || d.waitlist.has(name) {
 		return
 	}
-	if l := d.class(dir); l != nil {
+	if l := d.classes.of(dir); l != nil {
 		l.queue = append(l.queue, job{name: name, since: d.now()})
-	}
-}
-
-// wakeBy has a scan made at a time, if none is due before.
-func (d *dispatcher) wakeBy(at time.Time) {
-	if d.wakeAt.IsZero() || at.Before(d.wakeAt) {
-		d.wakeAt = at
-		d.wakeTime = time.Now().Add(at.Sub(d.now()))
 	}
 }
 
@@ -215,7 +224,7 @@ func (d *dispatcher) recover() {
 // directory too, unless somebody else has it by now.
 func (d *dispatcher) scan() {
 	if d.now().Before(d.pause.until) {
-		d.wakeBy(d.pause.until)
+		d.wake.by(d.pause.until, d.now())
 		return
 	}
 	d.scanned = d.now()
@@ -224,7 +233,7 @@ func (d *dispatcher) scan() {
 		d.trouble(err)
 		return
 	}
-	d.last = slices.DeleteFunc(d.last, func(o job) bool { _, ok := listed[o.dir()]; return ok })
+	d.suspects.queue = slices.DeleteFunc(d.suspects.queue, func(o job) bool { _, ok := listed[o.dir()]; return ok })
 	later := map[string]pause{}
 	for _, l := range d.classes {
 		if list, ok := listed[l.dir]; ok {
@@ -249,7 +258,9 @@ func (d *dispatcher) list() (map[string][]postoffice.Pending, error) {
 	listed := map[string][]postoffice.Pending{}
 	above := false // something waits in a directory before
 	for _, l := range d.classes {
-		if !d.isDue(l, above) {
+		// Those behind one in which something waits are listed now and then only: hints
+		// announce what comes meanwhile.
+		if above && d.scanned.Sub(l.listed) < max(d.r.c.Poll, d.r.c.Aging/turns) {
 			continue
 		}
 		list, err := d.r.po.Router.ListDir(l.dir, !d.r.c.Unsorted, d.scanned)
@@ -268,7 +279,7 @@ func (d *dispatcher) list() (map[string][]postoffice.Pending, error) {
 // forgetTried drops what is known of messages that have left router/. A marker's hint
 // comes before its message does, so young ones stay.
 func (d *dispatcher) forgetTried(listed map[string][]postoffice.Pending) {
-	if len(d.tried) == 0 {
+	if len(d.suspects.since) == 0 {
 		return
 	}
 	there := map[string]bool{}
@@ -277,12 +288,12 @@ func (d *dispatcher) forgetTried(listed map[string][]postoffice.Pending) {
 			there[p.Name] = p.Tries > 0
 		}
 	}
-	for name, since := range d.tried {
-		if _, looked := listed[path.Dir(postoffice.RouterPath(name))]; !looked && d.class(path.Dir(postoffice.RouterPath(name))) != nil {
+	for name, since := range d.suspects.since {
+		if _, looked := listed[path.Dir(postoffice.RouterPath(name))]; !looked && d.classes.of(path.Dir(postoffice.RouterPath(name))) != nil {
 			continue
 		}
 		if tries, ok := there[name]; !tries && (ok || d.scanned.Sub(since) > lastWait) {
-			delete(d.tried, name)
+			delete(d.suspects.since, name)
 		}
 	}
 }
@@ -310,9 +321,7 @@ func (d *dispatcher) routed(o jobResult) {
 		d.wait(o.name)
 	case errors.Is(o.err, ErrPanic):
 		// That was logged with its stack.
-		if !d.isTried(o.name) {
-			d.tried[o.name] = d.now()
-		}
+		d.suspects.mark(o.name, d.now())
 		d.wait(o.name)
 	default:
 		d.putBack(o)
@@ -324,7 +333,7 @@ func (d *dispatcher) wait(name string) {
 	p := d.later[name]
 	p.longer(d.now())
 	d.later[name] = p
-	d.wakeBy(p.until)
+	d.wake.by(p.until, d.now())
 }
 
 // fine ends the pauses.
@@ -336,8 +345,8 @@ func (d *dispatcher) fine(name string) {
 	if len(d.later) > 0 {
 		delete(d.later, name)
 	}
-	if len(d.tried) > 0 {
-		delete(d.tried, name)
+	if len(d.suspects.since) > 0 {
+		delete(d.suspects.since, name)
 	}
 }
 
@@ -345,16 +354,14 @@ func (d *dispatcher) fine(name string) {
 // storage all others. That the message itself waits longer lets the others pass it
 // when the storage is bad in one place only.
 func (d *dispatcher) putBack(o jobResult) {
-	p, again := d.later[o.name]
-	p.longer(d.now())
-	d.later[o.name] = p
-	d.wakeBy(p.until)
+	_, again := d.later[o.name]
+	d.wait(o.name)
 	if isStorage(o.err) {
 		d.trouble(o.err)
 		return
 	}
 	if !again {
-		d.r.c.Log.Error("not-routed", "name", postoffice.RouterPath(o.name), "reason", o.err, "again", p.length)
+		d.r.c.Log.Error("not-routed", "name", postoffice.RouterPath(o.name), "reason", o.err, "again", d.later[o.name].length)
 	}
 }
 
@@ -364,5 +371,5 @@ func (d *dispatcher) trouble(err error) {
 		d.r.c.Log.Error("storage-trouble", "reason", err, "longest", longest)
 	}
 	d.pause.longer(d.now())
-	d.wakeBy(d.pause.until)
+	d.wake.by(d.pause.until, d.now())
 }

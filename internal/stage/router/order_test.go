@@ -60,8 +60,8 @@ func (l *line) turn() string {
 		l.poll = l.now
 		l.d.hint(watch.Hint{})
 	}
-	if !l.d.wakeAt.IsZero() && !l.now.Before(l.d.wakeAt) {
-		l.d.wakeAt = time.Time{}
+	if !l.d.wake.at.IsZero() && !l.now.Before(l.d.wake.at) {
+		l.d.wake = alarm{}
 		l.d.scan()
 	}
 	o, ok := l.d.next()
@@ -203,7 +203,7 @@ func TestLowerDirectoryWaitsWhileItIsYoung(t *testing.T) {
 	for range 100 {
 		l.into("router3", 48*time.Hour)
 	}
-	l.d.class("router3").listed = time.Time{}
+	l.d.classes.of("router3").listed = time.Time{}
 	l.poll = time.Time{}
 	lower := 0
 	for range 100 {

@@ -42,6 +42,39 @@ type pool struct {
 	slots slots       // of messages that wait for their lookups
 }
 
+// rest is called before the one who leads waits: from now on it is to be interrupted. It
+// reports whether there is nothing to settle.
+func (p *pool) rest() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = len(p.done) == 0
+	return p.idle
+}
+
+func (p *pool) rested() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = false
+}
+
+// add adds what became of a message for the one who leads, and reports whether that one waits
+// for hints.
+func (p *pool) add(o jobResult) (idle bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done = append(p.done, o)
+	return p.idle
+}
+
+// reports takes what was reported.
+func (p *pool) reports() []jobResult {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.done
+	p.done = nil
+	return list
+}
+
 // run serves until ctx is done. What the workers have begun is finished then; what waits
 // for a lookup is given back.
 func (d *dispatcher) run(ctx context.Context) {
@@ -72,7 +105,7 @@ func (d *dispatcher) work(ctx, base context.Context) {
 		}
 		d.given(o)
 		t.begin(o)
-		if o.slow || d.waiting() >= manyWaiting {
+		if o.slow || d.classes.waiting() >= manyWaiting {
 			t.Busy()
 		}
 		end := jobResult{o.name, d.r.routeFor(t.ctx, t, o.name, o.tried)}
@@ -93,8 +126,8 @@ func (d *dispatcher) await(ctx context.Context) (o job, ok bool) {
 	for ctx.Err() == nil {
 		d.r.c.Service.Alive()
 		d.settle()
-		if !d.wakeAt.IsZero() && !time.Now().Before(d.wakeTime) {
-			d.wakeAt = time.Time{}
+		if !d.wake.at.IsZero() && !time.Now().Before(d.wake.clock) {
+			d.wake = alarm{}
 			d.scan()
 		}
 		o, ok := d.next()
@@ -108,11 +141,7 @@ func (d *dispatcher) await(ctx context.Context) (o job, ok bool) {
 				return o, true
 			}
 		case d.rest():
-			var until time.Time
-			if !d.wakeAt.IsZero() {
-				until = d.wakeTime
-			}
-			d.look(until)
+			d.look(d.wake.clock)
 			d.rested()
 		}
 	}
@@ -127,48 +156,16 @@ func (d *dispatcher) look(until time.Time) {
 	}
 }
 
-// waiting is how many messages wait.
-func (d *dispatcher) waiting() int {
-	n := 0
-	for _, l := range d.classes {
-		n += len(l.queue)
-	}
-	return n
-}
-
-// rest is called before the one who leads waits: from now on it is to be interrupted. It
-// reports whether there is nothing to settle.
-func (d *dispatcher) rest() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.idle = len(d.done) == 0
-	return d.idle
-}
-
-func (d *dispatcher) rested() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.idle = false
-}
-
-// report tells the one who leads what became of a message.
+// report passes what became of a message to the one who leads.
 func (d *dispatcher) report(o jobResult) {
-	d.mu.Lock()
-	d.done = append(d.done, o)
-	idle := d.idle
-	d.mu.Unlock()
-	if idle {
+	if d.add(o) {
 		d.hints.Interrupt()
 	}
 }
 
-// settle takes what was reported.
+// settle acts on what was reported.
 func (d *dispatcher) settle() {
-	d.mu.Lock()
-	list := d.done
-	d.done = nil
-	d.mu.Unlock()
-	for _, o := range list {
+	for _, o := range d.reports() {
 		d.ended(o)
 	}
 }

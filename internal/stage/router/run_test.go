@@ -138,7 +138,7 @@ func TestOneBadMessageDoesNotHoldUpTheOthers(t *testing.T) {
 	attempts := 0
 	for range 10 * 60 {
 		d.scan()
-		for !d.empty() && !now.Before(d.pause.until) {
+		for d.classes.waiting() > 0 && !now.Before(d.pause.until) {
 			name := d.classes[0].queue[0].name
 			d.classes[0].queue = d.classes[0].queue[1:]
 			if name == filepath.Base(bad.Name) {

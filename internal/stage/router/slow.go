@@ -185,17 +185,17 @@ func (d *dispatcher) nextSlow() (o job, ok bool) {
 // nextLast is the first message that has crashed routers, if it is to be routed now. ok is
 // false and wait true if nothing else is to begin before.
 func (d *dispatcher) nextLast(waits bool) (o job, ok, wait bool) {
-	due := len(d.last) > 0 && d.sinceLast >= turns-1 && d.now().Sub(d.tried[d.last[0].name]) >= lastWait
+	due := len(d.suspects.queue) > 0 && d.sinceLast >= turns-1 && d.now().Sub(d.suspects.since[d.suspects.queue[0].name]) >= lastWait
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// Those that wait for their lookups may take minutes: others are routed meanwhile, but
 	// no more go there, so that they end.
 	d.slots.held = due && d.slots.taken > 0
 	switch {
-	case len(d.last) == 0 || waits && !due:
+	case len(d.suspects.queue) == 0 || waits && !due:
 		return job{}, false, false
 	case d.running == 0:
-		return d.last[0], true, false
+		return d.suspects.queue[0], true, false
 	}
 	return job{}, false, d.slots.taken == 0
 }

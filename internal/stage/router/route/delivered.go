@@ -70,35 +70,36 @@ func loopOf(name string, m address.Mailbox) rules.Target {
 // other recipients, with the field on top.
 func (msg *message) forwarded(variantOf int, name string) int {
 	cost := len(msg.head.Header) + 2*foldAt
-	if msg.forwards >= mostForwarded || msg.forwards*cost >= mostForwardedB {
+	all := &msg.variants
+	if all.forwards >= mostForwarded || all.forwards*cost >= mostForwardedB {
 		return variantOf
 	}
 	var v variant
 	if variantOf > 0 {
-		v = msg.variants[variantOf]
+		v = all.list[variantOf]
 	}
 	v.delivered, v.of = name, variantOf
-	n := len(msg.variants)
-	i := msg.vary(v)
+	n := len(all.list)
+	i := all.of(v)
 	if i >= n {
-		msg.forwards++
+		all.forwards++
 	}
 	return i
 }
 
-// placeVariant is the variant by which a place is known: who gets the same message from two
+// place is the variant by which a place is known: who gets the same message from two
 // addresses of ours gets it once.
-func (msg *message) placeVariant(i int) int {
-	if i < len(msg.variants) && msg.variants[i].delivered != "" {
-		return msg.variants[i].of
+func (s *variants) place(i int) int {
+	if i < len(s.list) && s.list[i].delivered != "" {
+		return s.list[i].of
 	}
 	return i
 }
 
 // deliveredField appends the field of a variant.
-func (msg *message) deliveredField(b []byte, i int) []byte {
-	if i >= len(msg.variants) || msg.variants[i].delivered == "" {
+func (s *variants) deliveredField(b []byte, i int) []byte {
+	if i >= len(s.list) || s.list[i].delivered == "" {
 		return b
 	}
-	return append(append(append(b, deliveredTo+": "...), human.Mask(msg.variants[i].delivered)...), '\n')
+	return append(append(append(b, deliveredTo+": "...), human.Mask(s.list[i].delivered)...), '\n')
 }

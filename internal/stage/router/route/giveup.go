@@ -26,9 +26,8 @@ func (w *worker) giveUp(msg *message, why string, cause error) (n int, err error
 	age := w.en.c.Now().Sub(msg.claim.Info.ModTime).Round(time.Second)
 	msg.expiredText = fmt.Sprintf("the mail system has not been able to look up where to deliver it for %s, and has given up", age)
 	// What was decided on the way to the error does not count.
-	msg.masked, msg.variants, msg.varied, msg.forwards, msg.decided, msg.undecided = nil, nil, nil, 0, nil, 0
-	program := msg.policy.program
-	msg.policy = policyState{program: program}
+	msg.masked, msg.variants, msg.history = nil, variants{}, decisions{}
+	msg.policy = policyState{program: msg.policy.program}
 	if msg.to == nil {
 		if msg.to = msg.head.Recipients; len(msg.to) == 0 {
 			msg.to, msg.fromLines = fromHeader(msg.header.fields), true

@@ -24,14 +24,14 @@ func (w *worker) top(b []byte, msg *message, variant int) []byte {
 	if !folded {
 		b = msg.received(b, w.en.c.Hostname)
 		// Postfix puts it below its own Received field too.
-		b = msg.deliveredField(b, variant)
+		b = msg.variants.deliveredField(b, variant)
 		own = len(b)
 	}
 	if resent < 0 {
 		b = msg.made(b, "", w.en.c.Hostname)
 	}
 	if folded {
-		b = msg.deliveredField(b, variant)
+		b = msg.variants.deliveredField(b, variant)
 		b = msg.received(b, w.en.c.Hostname)
 	}
 	if resent < 0 && len(msg.masked) == 0 && msg.external && !msg.fromLines {
@@ -53,7 +53,7 @@ func (w *worker) top(b []byte, msg *message, variant int) []byte {
 	if rules := w.en.rulesOfHeaders(); rules.concern(msg) {
 		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), msg.origin())
 	}
-	if rules := msg.headerEdits(variant); rules != nil {
+	if rules := msg.variants.headerEdits(variant); rules != nil {
 		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), fromHere)
 	}
 	return b

@@ -55,7 +55,7 @@ func (en *Engine) askPolicy(msg *message) error {
 		return err
 	}
 	p.copies = d.Copies
-	msg.variants = append(msg.variants[:0], changes(d.Edits))
+	msg.variants = variants{list: []variant{changes(d.Edits)}}
 	return nil
 }
 
@@ -78,14 +78,14 @@ func (en *Engine) applyDecision(msg *message, rcpt string, d policy.Decision, er
 			slog.String("decision", a.Sentence()), slog.String("rule", a.Rule()))
 		msg.traceDecision(rcpt, a, a.Sentence())
 		if a.Fate != d.Fate.Fate {
-			msg.noteDecision(rcpt, a.Rule(), a.Sentence())
+			msg.history.add(rcpt, a.Rule(), a.Sentence())
 		}
 	}
 	f := d.Fate
 	if msg.origin() == fromUs && withholds(f.Fate) {
 		en.c.Log.Warn("policy-passed-over", "id", msg.id, "rcpt", rcpt, "decision", f.Sentence(), "rule", f.Rule(), "reason", ownReport)
 		msg.traceDecision(rcpt, &f, ownReport)
-		msg.noteDecision(rcpt, f.Rule(), f.Sentence()+"; not followed: "+ownReport)
+		msg.history.add(rcpt, f.Rule(), f.Sentence()+"; not followed: "+ownReport)
 		return policy.Action{}, nil
 	}
 	switch f.Fate {
@@ -96,11 +96,11 @@ func (en *Engine) applyDecision(msg *message, rcpt string, d policy.Decision, er
 			return f, &Frozen{f.Cause, f.Rule() + ": " + f.Text}
 		}
 		msg.traceDecision(rcpt, &f, thawedBefore)
-		msg.noteDecision(rcpt, f.Rule(), f.Sentence()+"; not followed: "+thawedBefore)
+		msg.history.add(rcpt, f.Rule(), f.Sentence()+"; not followed: "+thawedBefore)
 		return policy.Action{}, nil
 	}
 	if f.Fate != policy.None {
-		msg.noteDecision(rcpt, f.Rule(), f.Sentence())
+		msg.history.add(rcpt, f.Rule(), f.Sentence())
 	}
 	return f, nil
 }
@@ -228,7 +228,7 @@ func (w *worker) fateOf(msg *message, to *envelope.Recipient, m address.Mailbox,
 	if err != nil {
 		return fate, nil, err
 	}
-	a.variant = msg.vary(changes(d.Edits))
+	a.variant = msg.variants.of(changes(d.Edits))
 	return fate, d.Copies, nil
 }
 

@@ -22,22 +22,28 @@ type decided struct {
 	named          []string // the first of them
 }
 
-// noteDecision keeps a decision for the history.
-func (msg *message) noteDecision(rcpt, rule, sentence string) {
+// decisions are what is kept for the history of a message.
+type decisions struct {
+	list []decided
+	more int // decisions that are not in the list
+}
+
+// add keeps a decision.
+func (h *decisions) add(rcpt, rule, sentence string) {
 	var d *decided
 	// Those of one recipient after the other are mostly the same.
-	for i := len(msg.decided) - 1; i >= 0 && d == nil; i-- {
-		if have := &msg.decided[i]; have.rule == rule && have.sentence == sentence && (have.n == 0) == (rcpt == "") {
+	for i := len(h.list) - 1; i >= 0 && d == nil; i-- {
+		if have := &h.list[i]; have.rule == rule && have.sentence == sentence && (have.n == 0) == (rcpt == "") {
 			d = have
 		}
 	}
 	if d == nil {
-		if len(msg.decided) >= maxDecided {
-			msg.undecided++
+		if len(h.list) >= maxDecided {
+			h.more++
 			return
 		}
-		msg.decided = append(msg.decided, decided{rule: rule, sentence: sentence})
-		d = &msg.decided[len(msg.decided)-1]
+		h.list = append(h.list, decided{rule: rule, sentence: sentence})
+		d = &h.list[len(h.list)-1]
 	}
 	if rcpt == "" {
 		return
@@ -49,13 +55,14 @@ func (msg *message) noteDecision(rcpt, rule, sentence string) {
 
 // history appends what the policy decided to a specification that is whole otherwise.
 func (s *specWriter) history() error {
-	if len(s.msg.decided) == 0 {
+	h := &s.msg.history
+	if len(h.list) == 0 {
 		return nil
 	}
 	var b []byte
 	now := s.w.en.c.Now()
-	for i := range s.msg.decided {
-		d := &s.msg.decided[i]
+	for i := range h.list {
+		d := &h.list[i]
 		e := workspec.Event{Time: now, Event: workspec.EventPolicy, Text: d.sentence,
 			Attrs: []workspec.Attr{{Key: "rule", Value: d.rule}}}
 		if d.n > 0 {
@@ -67,9 +74,9 @@ func (s *specWriter) history() error {
 		}
 		b = workspec.AppendEvent(b, &e)
 	}
-	if more := s.msg.undecided; more > 0 {
+	if h.more > 0 {
 		b = workspec.AppendEvent(b, &workspec.Event{Time: now, Event: workspec.EventPolicy,
-			Text: fmt.Sprintf("the policy decided %d times more; the log has it", more)})
+			Text: fmt.Sprintf("the policy decided %d times more; the log has it", h.more)})
 	}
 	// Crash: lines behind the z line that are missing or torn say less, and change nothing.
 	_, err := s.file.Write(b)

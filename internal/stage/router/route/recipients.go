@@ -34,7 +34,7 @@ func (w *worker) resolve(msg *message, give addFunc) error {
 	w.seen.reset()
 	once := func(g group, r *workspec.Recipient) error {
 		w.en.c.Service.Alive() // a list of very many members takes its time
-		if w.seen.again(msg.placeVariant(g.variant), r) {
+		if w.seen.again(msg.variants.place(g.variant), r) {
 			return nil
 		}
 		return give(g, r)

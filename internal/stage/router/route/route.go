@@ -18,7 +18,7 @@ import (
 // (RFC 5321 §6.3).
 const maxReceived = 50
 
-// letter is a message while it is routed.
+// message is a message while it is routed.
 type message struct {
 	ctx      context.Context // of its lookups; nil: nothing ends them
 	batch    *table.Batch    // its lookups; nil: each is made by itself
@@ -43,11 +43,8 @@ type message struct {
 	rcpts         int             // that its specification has
 	to            []envelope.Recipient
 	policy        policyState
-	decided       []decided      // by the policy, for the history
-	undecided     int            // decisions that are not in it
-	variants      []variant      // what the policy changes; 0 is the whole message's; none: nothing
-	varied        map[string]int // places in variants
-	forwards      int            // variants that name an address that they were forwarded for
+	history       decisions // of the policy
+	variants      variants  // what the policy changes
 
 	// Called for each recipient of the envelope, and how it is resolved; nil: nobody wants to
 	// know.

@@ -123,7 +123,7 @@ func (s *specWriter) begin() error {
 // write writes one recipient, behind its sender. Groups of one variant share a header.
 func (s *specWriter) write(g group, r *workspec.Recipient) error {
 	if s.forwards >= mostForwarded || s.forwardsB >= mostForwardedB {
-		g.variant = s.msg.placeVariant(g.variant)
+		g.variant = s.msg.variants.place(g.variant)
 	}
 	if s.begun && g.variant != s.at.variant {
 		s.header()
@@ -156,7 +156,7 @@ func (s *specWriter) end() error {
 func (s *specWriter) header() {
 	s.w.header = s.w.top(s.w.header[:0], s.msg, s.at.variant)
 	s.w.spec.Header(s.w.header)
-	if s.msg.placeVariant(s.at.variant) != s.at.variant {
+	if s.msg.variants.place(s.at.variant) != s.at.variant {
 		s.forwards++
 		s.forwardsB += len(s.w.header)
 	}
@@ -208,7 +208,7 @@ func (s *specWriter) from(g group) string {
 	if g.owner != "" {
 		return g.owner
 	}
-	if len(s.msg.variants) == 0 {
+	if len(s.msg.variants.list) == 0 {
 		return s.msg.senderText()
 	}
 	return s.msg.from(g.variant).String()

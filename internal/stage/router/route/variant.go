@@ -18,25 +18,32 @@ type variant struct {
 	of        int
 }
 
-// vary gives the variant that has these changes besides those of the whole message; the
-// same changes give the same one. Without any it is 0.
-func (msg *message) vary(v variant) int {
+// variants are those of a message; 0 is the whole message's.
+type variants struct {
+	list     []variant // none: nothing is changed
+	places   map[string]int
+	forwards int // those that name an address that they were forwarded for
+}
+
+// of returns the variant that has these changes besides those of the whole message; the
+// same changes have the same one. Without any it is 0.
+func (s *variants) of(v variant) int {
 	if len(v.header) == 0 && v.sender == nil && v.split == "" && v.delivered == "" {
 		return 0
 	}
 	key := v.key()
-	if i, ok := msg.varied[key]; ok {
+	if i, ok := s.places[key]; ok {
 		return i
 	}
-	if len(msg.variants) == 0 {
-		msg.variants = append(msg.variants, variant{})
+	if len(s.list) == 0 {
+		s.list = append(s.list, variant{})
 	}
-	if msg.varied == nil {
-		msg.varied = map[string]int{}
+	if s.places == nil {
+		s.places = map[string]int{}
 	}
-	msg.variants = append(msg.variants, v)
-	msg.varied[key] = len(msg.variants) - 1
-	return len(msg.variants) - 1
+	s.list = append(s.list, v)
+	s.places[key] = len(s.list) - 1
+	return len(s.list) - 1
 }
 
 // key is the same for the same changes, and for no others: no field holds a NUL.
@@ -58,10 +65,11 @@ func (v *variant) key() string {
 // from is the sender of a variant. The null sender stays: nobody is to be told of a
 // report (RFC 5321 §4.5.5).
 func (msg *message) from(i int) address.Mailbox {
-	if msg.sender.IsNull() || len(msg.variants) == 0 {
+	list := msg.variants.list
+	if msg.sender.IsNull() || len(list) == 0 {
 		return msg.sender
 	}
-	for _, v := range [...]*variant{&msg.variants[i], &msg.variants[0]} {
+	for _, v := range [...]*variant{&list[i], &list[0]} {
 		if v.sender != nil {
 			return *v.sender
 		}
@@ -71,13 +79,13 @@ func (msg *message) from(i int) address.Mailbox {
 
 // headerEdits are the changes in the header of a variant, nil if there are none: first
 // those of the whole message.
-func (msg *message) headerEdits(i int) *headerRules {
-	if len(msg.variants) == 0 {
+func (s *variants) headerEdits(i int) *headerRules {
+	if len(s.list) == 0 {
 		return nil
 	}
-	list := msg.variants[0].header
+	list := s.list[0].header
 	if i > 0 {
-		list = append(list[:len(list):len(list)], msg.variants[i].header...)
+		list = append(list[:len(list):len(list)], s.list[i].header...)
 	}
 	if len(list) == 0 {
 		return nil

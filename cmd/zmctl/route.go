@@ -115,7 +115,7 @@ func runRoute(c *cli.Context) error {
 		return err
 	}
 	worst, lines := 0, text.JSONLines(c.App.Writer)
-	var last []route.ExplainedStep
+	var last []route.Step
 	for _, q := range questions {
 		e := engine.Explain(c.Context, q)
 		if c.Bool("json") {

@@ -3,6 +3,7 @@ package table
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"zmailer/internal/run/config"
@@ -17,6 +18,9 @@ type Source struct {
 
 // schemes are those that Parse takes.
 func schemes() []string { return []string{"file", "db", "sqlite", "ldap", "exec", "socket"} }
+
+// IsScheme reports whether a word is a kind of source.
+func IsScheme(word string) bool { return slices.Contains(schemes(), word) }
 
 // Split parts the sources of a setting, which blanks stand between. One that holds
 // blanks itself stands in quotes: ALIASES="aliases 'exec:/usr/lib/users --shop'".

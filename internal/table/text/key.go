@@ -41,16 +41,27 @@ func AliasKey(s string) (string, error) {
 
 // FQDNKey reads "user@dom" or "@dom".
 func FQDNKey(s string) (string, error) {
+	key, err := addressKey(s)
+	if errors.Is(err, errNoDomain) {
+		err = fmt.Errorf("%w: it belongs in aliases", err)
+	}
+	return key, err
+}
+
+var errNoDomain = errors.New("has no domain")
+
+// addressKey reads "user@dom" or "@dom".
+func addressKey(s string) (string, error) {
 	if domain, all := strings.CutPrefix(s, "@"); all {
 		d, err := Domain(domain)
 		return "@" + d, err
 	}
 	m, err := address.Parse(s)
+	if err == nil && m.Domain == "" {
+		err = fmt.Errorf("%q %w", s, errNoDomain)
+	}
 	if err != nil {
 		return "", err
-	}
-	if m.Domain == "" {
-		return "", fmt.Errorf("%q has no domain: it belongs in aliases", s)
 	}
 	d, err := m.ASCIIDomain()
 	return strings.ToLower(m.Local) + "@" + d, err

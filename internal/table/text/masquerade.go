@@ -2,7 +2,6 @@ package text
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"zmailer/internal/mail/address"
@@ -35,19 +34,7 @@ func MasqueradeKey(s string) (string, error) {
 		d, err := Domain(below)
 		return "@." + d, err
 	}
-	if domain, ok := strings.CutPrefix(s, "@"); ok {
-		d, err := Domain(domain)
-		return "@" + d, err
-	}
-	m, err := address.Parse(s)
-	if err != nil {
-		return "", err
-	}
-	if m.Domain == "" {
-		return "", fmt.Errorf("%q has no domain", s)
-	}
-	d, err := m.ASCIIDomain()
-	return strings.ToLower(m.Local) + "@" + d, err
+	return addressKey(s)
 }
 
 // MasqueradeKeys are the keys that an address with a domain may stand under, the most

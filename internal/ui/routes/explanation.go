@@ -95,7 +95,7 @@ func depth(r *route.ExplainedRecipient, i int) int {
 	return r.Steps[i].Depth
 }
 
-func sentence(s *route.ExplainedStep) string {
+func sentence(s *route.Step) string {
 	if s.Key != "" && s.Key != s.Address && s.Key != s.Where {
 		return s.Key + " → " + s.Result
 	}

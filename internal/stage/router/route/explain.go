@@ -181,7 +181,7 @@ func (x *Explainer) Close() error {
 // Explain answers a question.
 func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {
 	e = &Explanation{UID: uint32(os.Geteuid())}
-	msg := message{uid: e.UID, claim: &postoffice.Claim{Info: durable.Info{UID: e.UID, ModTime: x.en.c.Now()}}}
+	msg := message{ctx: ctx, uid: e.UID, claim: &postoffice.Claim{Info: durable.Info{UID: e.UID, ModTime: x.en.c.Now()}}}
 	if q.Message != nil {
 		e.File, e.UID = q.Message.Name, q.Message.Info.UID
 		msg.claim = &postoffice.Claim{ID: postoffice.IDOf(q.Message.Info), Info: q.Message.Info,
@@ -199,13 +199,13 @@ func (x *Explainer) Explain(ctx context.Context, q Question) (e *Explanation) {
 		}
 	}()
 	defer msg.release(x.en.c.Log)
-	aside, err := x.decide(ctx, &msg, q, e)
+	aside, err := x.decide(&msg, q, e)
 	x.conclude(e, aside, err)
 	return e
 }
 
 // decide takes the router's steps up to where it would write something down.
-func (x *Explainer) decide(_ context.Context, msg *message, q Question, e *Explanation) (aside string, err error) {
+func (x *Explainer) decide(msg *message, q Question, e *Explanation) (aside string, err error) {
 	msg.head = &envelope.Message{}
 	if q.Message != nil {
 		if aside, err = x.w.read(msg); aside != "" || err != nil {
@@ -226,9 +226,9 @@ func (x *Explainer) decide(_ context.Context, msg *message, q Question, e *Expla
 			msg.head.Recipients = append(msg.head.Recipients, envelope.Recipient{Address: to})
 		}
 	}
-	var said []ExplainedStep
+	var said []Step
 	if q.Steps {
-		msg.trace = func(s rules.Step) { said = append(said, explained(s)) }
+		msg.trace = func(s rules.Step) { said = append(said, s) }
 	}
 	err = x.w.prepare(msg)
 	x.submitted(msg, e)
@@ -254,7 +254,7 @@ func (x *Explainer) resolve(msg *message, q Question, e *Explanation) error {
 				r.MoreSteps++
 				return
 			}
-			r.Steps = append(r.Steps, explained(s))
+			r.Steps = append(r.Steps, s)
 		}
 	}
 	return x.w.resolve(msg, func(g group, to *workspec.Recipient) error {
@@ -278,10 +278,6 @@ func (x *Explainer) resolve(msg *message, q Question, e *Explanation) error {
 	})
 }
 
-func explained(s rules.Step) ExplainedStep {
-	return ExplainedStep{s.Depth, s.Address, s.Table, s.Where, s.Key, s.Result}
-}
-
 // submitted notes what the router believes of the envelope.
 func (x *Explainer) submitted(msg *message, e *Explanation) {
 	e.Trusted, e.External, e.Report = msg.trusted, msg.external, msg.report
@@ -298,12 +294,12 @@ func (x *Explainer) from(msg *message, g group) string {
 }
 
 // submitter says it for people.
-func submitter(msg *message, e *Explanation) ExplainedStep {
+func submitter(msg *message, e *Explanation) Step {
 	who := "uid " + strconv.FormatUint(uint64(msg.uid), 10)
 	if msg.uid == e.UID && e.Login != "" {
 		who = e.Login
 	}
-	s := ExplainedStep{Table: "sender", Where: "<" + e.Sender + ">", Key: who}
+	s := Step{Table: "sender", Where: "<" + e.Sender + ">", Key: who}
 	switch {
 	case msg.trusted && msg.head.HasFrom:
 		s.Result = "submitted by " + who + ", who is trusted: believed"

@@ -1,5 +1,7 @@
 package route
 
+import "zmailer/internal/stage/router/rules"
+
 // Verdicts on a message or one of its recipients (docs/route.md).
 const (
 	VerdictRouted     = "routed"     // some target is no error
@@ -25,7 +27,7 @@ type Explanation struct {
 	Verdict    string                `json:"verdict"`
 	Reason     string                `json:"reason,omitempty"`
 	Why        string                `json:"why,omitempty"`
-	Steps      []ExplainedStep       `json:"steps,omitempty"`
+	Steps      []Step                `json:"steps,omitempty"`
 	Recipients []*ExplainedRecipient `json:"recipients,omitempty"`
 }
 
@@ -35,7 +37,7 @@ type ExplainedRecipient struct {
 	Verdict string            `json:"verdict,omitempty"` // "": not looked at, another one ended it
 	Reason  string            `json:"reason,omitempty"`
 	Code    string            `json:"code,omitempty"` // RFC 3463
-	Steps   []ExplainedStep   `json:"steps,omitempty"`
+	Steps   []Step            `json:"steps,omitempty"`
 	Targets []ExplainedTarget `json:"targets,omitempty"`
 	More    int               `json:"more,omitempty"` // targets that are not in Targets
 
@@ -43,15 +45,8 @@ type ExplainedRecipient struct {
 	errors    int // targets on channel error
 }
 
-// ExplainedStep is one thing that was asked on the way.
-type ExplainedStep struct {
-	Depth   int    `json:"depth"`
-	Address string `json:"address,omitempty"`
-	Table   string `json:"table"`
-	Where   string `json:"where,omitempty"`
-	Key     string `json:"key,omitempty"`
-	Result  string `json:"result"`
-}
+// Step is one thing that was asked on the way.
+type Step = rules.Step
 
 // ExplainedTarget is one place where mail would go.
 type ExplainedTarget struct {

@@ -5,8 +5,6 @@ import (
 	"hash/maphash"
 	"slices"
 	"strings"
-
-	"zmailer/internal/mail/address"
 )
 
 // MaxDepth is how deep aliases may lead into one another.
@@ -36,8 +34,11 @@ type frame struct {
 	where where  // of the value that is expanded now
 }
 
-func (x *expansion) onPath(s step) bool {
-	return slices.ContainsFunc(x.path, func(f frame) bool { return f.step == s })
+// trail is the way from a recipient to what is expanded now.
+type trail []frame
+
+func (p trail) has(s step) bool {
+	return slices.ContainsFunc(p, func(f frame) bool { return f.step == s })
 }
 
 // Of a chain that is longer than the two together only its beginning and end are told.
@@ -47,17 +48,17 @@ const (
 )
 
 // chain is the way to where we are, for people: "a (aliases:1) -> b (aliases:2) -> a".
-func (x *expansion) chain(last string) string {
+func (p trail) chain(last string) string {
 	var b strings.Builder
-	n := len(x.path)
-	for i := range x.path {
+	n := len(p)
+	for i := range p {
 		if n > chainHead+chainTail && i == chainHead {
 			fmt.Fprintf(&b, "(%d more) -> ", n-chainHead-chainTail)
 		}
 		if n > chainHead+chainTail && i >= chainHead && i < n-chainTail {
 			continue
 		}
-		f := &x.path[i]
+		f := &p[i]
 		b.WriteString(f.name)
 		if f.where.file != "" {
 			fmt.Fprintf(&b, " (%s)", f.where)
@@ -66,11 +67,6 @@ func (x *expansion) chain(last string) string {
 	}
 	b.WriteString(last)
 	return b.String()
-}
-
-// loop fails m, whose way leads back to where it was.
-func (x *expansion) loop(m address.Mailbox, last string) error {
-	return x.failText(ErrLoop, m, x.chain(last))
 }
 
 // within does one step of the way, once per recipient.
@@ -83,7 +79,7 @@ func (x *expansion) within(f frame, do func() error) error {
 		return nil
 	}
 	if len(x.path) >= MaxDepth {
-		return x.failText(ErrLoop, x.rcpt, fmt.Sprintf("more than %d steps: %s", MaxDepth, x.chain(f.name)))
+		return x.failText(ErrLoop, x.rcpt, fmt.Sprintf("more than %d steps: %s", MaxDepth, x.path.chain(f.name)))
 	}
 	via := x.via
 	x.path = append(x.path, f)

@@ -59,7 +59,7 @@ func (x *expansion) forward(u User, m address.Mailbox) (done bool, err error) {
 	}
 	path, base := f.path(u)
 	s := step{inForward, u.Login}
-	if x.onPath(s) {
+	if x.path.has(s) {
 		x.traceStep(m, ".forward", at(u.Login, ""), again)
 		return false, nil
 	}

@@ -104,7 +104,7 @@ func listOf(local string) (string, bool) {
 // listMembers resolves the members of a list.
 func (x *expansion) listMembers(m address.Mailbox, path string) (done, looped bool, err error) {
 	s := step{inList, path}
-	if x.onPath(s) {
+	if x.path.has(s) {
 		x.traceStep(m, "lists", at(filepath.Base(path), ""), again)
 		return false, true, nil
 	}
@@ -152,7 +152,7 @@ func (x *expansion) owned(owner string, verp bool, do func() error) error {
 // to, the postmaster.
 func (x *expansion) listOwner(m address.Mailbox, path string) (done, looped bool, err error) {
 	s := step{inOwner, path}
-	if x.onPath(s) {
+	if x.path.has(s) {
 		x.traceStep(m, "lists", at(filepath.Base(path), ""), again)
 		return false, true, nil
 	}

@@ -35,8 +35,8 @@ func (x *expansion) user(m address.Mailbox, domain string, final bool) error {
 	case strings.EqualFold(base.Local, "postmaster"):
 		return x.postmaster(m)
 	case looped:
-		x.traceStep(m, "address", found{}, "a loop: %s", x.chain(m.String()))
-		return x.loop(m, m.String())
+		x.traceStep(m, "address", found{}, "a loop: %s", x.path.chain(m.String()))
+		return x.failText(ErrLoop, m, x.path.chain(m.String()))
 	}
 	return x.fail(ErrNoUser, qualified(m, domain))
 }
@@ -82,7 +82,7 @@ func (x *expansion) alias(m address.Mailbox, name string) (done, looped bool, er
 	case !ok:
 		x.traceStep(m, "aliases", f, noEntry)
 		return false, false, nil
-	case x.onPath(s):
+	case x.path.has(s):
 		x.traceStep(m, "aliases", f, again)
 		return false, true, nil
 	}
@@ -185,9 +185,9 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 	defer l.close()
 	// The file counts, not its name: it has as many as its owner likes, /a, /./a, links.
 	s := step{inInclude, fmt.Sprintf("%d:%d", l.sig.dev, l.sig.ino)}
-	if x.onPath(s) {
-		x.traceStep(m, ":include:", at(path, ""), "a loop: %s", x.chain(name))
-		return x.loop(x.rcpt, name)
+	if x.path.has(s) {
+		x.traceStep(m, ":include:", at(path, ""), "a loop: %s", x.path.chain(name))
+		return x.failText(ErrLoop, x.rcpt, x.path.chain(name))
 	}
 	inside := may.including(l.rights, path)
 	x.traceStep(m, ":include:", at(path, path), "%s", showRights(inside))

@@ -36,7 +36,7 @@ type expansion struct {
 	trace   func(Step)
 	give    func(Target) error
 	given   int
-	path    []frame             // from rcpt to what is expanded now
+	path    trail
 	via     []string            // the same for people
 	done    map[stepID]struct{} // expanded: a second time would give duplicates
 	doneLog []stepID            // the same in order, while logDone
@@ -106,7 +106,7 @@ func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 		switch {
 		case !ok:
 			x.traceStep(m, "fqdnaliases", f, noEntry)
-		case x.onPath(s):
+		case x.path.has(s):
 			x.traceStep(m, "fqdnaliases", f, again)
 		default:
 			return x.expand(s, m, "fqdnaliases", f)
@@ -193,7 +193,7 @@ var errUndeliverable = errors.New("a target cannot be delivered")
 
 // first expands the first of some addresses that lead to somebody.
 func (x *expansion) first(s step, m address.Mailbox, table string, f found, list ...address.Mailbox) (bool, error) {
-	if x.onPath(s) {
+	if x.path.has(s) {
 		return false, nil
 	}
 	for _, to := range list {

@@ -65,12 +65,12 @@ type Query struct {
 
 // Step is one thing that was looked up on the way to a target.
 type Step struct {
-	Depth   int
-	Address string // what was looked up
-	Table   string // aliases fqdnaliases localnames routes lists :include: .forward users postmaster address
-	Where   string // "/etc/zmailer/aliases:12", "db:/etc/zmailer/aliases.db:12"; "" if nothing fitted
-	Key     string // the key that fitted; ""
-	Result  string // for operators
+	Depth   int    `json:"depth"`
+	Address string `json:"address,omitempty"` // what was looked up
+	Table   string `json:"table"`             // aliases fqdnaliases localnames routes lists :include: .forward users postmaster address
+	Where   string `json:"where,omitempty"`   // "/etc/zmailer/aliases:12", "db:/etc/zmailer/aliases.db:12"; "" if nothing fitted
+	Key     string `json:"key,omitempty"`     // the key that fitted; ""
+	Result  string `json:"result"`            // for operators
 }
 
 // Trouble is a lookup that could not be made.

@@ -87,14 +87,7 @@ func (m *members) domain(d string) bool {
 // isSource reports whether a value names a list or a table.
 func isSource(v string) bool {
 	scheme, _, ok := strings.Cut(v, ":")
-	if !ok {
-		return false
-	}
-	switch scheme {
-	case "file", "db", "sqlite", "ldap", "exec", "socket":
-		return true
-	}
-	return false
+	return ok && table.IsScheme(scheme)
 }
 
 // list is a file with a value a line.

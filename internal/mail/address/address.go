@@ -19,7 +19,7 @@ type Mailbox struct {
 	Domain string // without a final dot, in U-labels if not ASCII; "" for a bare local name
 }
 
-// IsNull reports the null sender.
+// IsNull reports whether it is the null sender.
 func (m Mailbox) IsNull() bool { return m == Mailbox{} }
 
 // String is the address without brackets, the local part quoted if it must be. What

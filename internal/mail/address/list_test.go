@@ -69,7 +69,7 @@ func TestAddressOfAListSaysWhereItStands(t *testing.T) {
 }
 
 // Whatever a field holds, the found lie in it in order, and what one spans is the
-// same address when it stands alone.
+// same address alone.
 func FuzzParseList(f *testing.F) {
 	for _, c := range readTable(f) {
 		f.Add(c.in)
@@ -106,7 +106,7 @@ func FuzzParseList(f *testing.F) {
 }
 
 // What begins a thousand times and never ends takes no more time than its length asks
-// for: headers of megabytes come from strangers.
+// for: anyone can send headers of megabytes.
 func TestBeginsWithoutEndsAreReadInLittleTime(t *testing.T) {
 	const size = 2 << 20
 	for _, piece := range []string{"\"\\", "\"", "<", "<a", "[", "[\\", "(", "(\\", ",", "a@b,", "\"a\" ", "<\"[(", "a:", "\\"} {

@@ -23,7 +23,7 @@ const (
 // Two liberties are taken with the grammar, because such mailboxes exist: dots may
 // stand anywhere in an unquoted local part (String quotes it then), and a label of
 // a domain may hold underscores. A domain that is not ASCII is given in its U-labels,
-// mapped and in NFC, so that it may be sent as it stands (RFC 6531 §3.3); of ASCII
+// mapped and in NFC, so that it may be sent as it is (RFC 6531 §3.3); of ASCII
 // domains the case is kept.
 func Parse(s string) (Mailbox, error) {
 	m, err := parse(strings.Trim(s, " \t"))

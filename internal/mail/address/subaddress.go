@@ -7,7 +7,7 @@ import (
 
 // SplitTag parts "user+tag" at the first of the separators (RFC 5233 §1: user and
 // detail): base is the mailbox without separator and tag. ok is false, and base as it
-// was, where there is no separator, where it stands first, or where nothing was given
+// was, where there is no separator, where it comes first, or where nothing was given
 // to split at. The local part of a null sender is never split.
 func (m Mailbox) SplitTag(separators string) (base Mailbox, tag string, ok bool) {
 	if separators == "" {

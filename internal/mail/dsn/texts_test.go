@@ -26,7 +26,7 @@ func written(t testing.TB, r *Report) string {
 
 const ownText = "Subject: Sorry, {{.Host}} could not\n\nHello.\n{{range .Groups}}\n{{range .Recipients}}\n* {{.Address}}: {{.Advice}}\n{{end}}\n{{end}}\n"
 
-// M37: a text that a postmaster replaced stands in the report, and only what the
+// M37: the report has the text that a postmaster replaced, and only what the
 // report's values are is put in.
 func TestTextsCanBeReplaced(t *testing.T) {
 	texts := builtIn(t)
@@ -44,7 +44,7 @@ func TestTextsCanBeReplaced(t *testing.T) {
 	}
 }
 
-// What is wrong with a text is said with its line, and what was there stays.
+// An error in a text is named with its line, and the old text stays.
 func TestBadTextsAreRefusedWithTheirLine(t *testing.T) {
 	head := "Subject: x\n\n"
 	cases := map[string]struct {
@@ -112,7 +112,7 @@ func TestFailingTextGivesWayToTheBuiltInOne(t *testing.T) {
 	}
 }
 
-// RFC 3282: who says what he reads gets that.
+// RFC 3282: a sender who names a language gets it.
 func TestLanguageIsThatOfTheMessage(t *testing.T) {
 	texts := builtIn(t)
 	for _, l := range []string{"pt-br", "fr"} {
@@ -173,7 +173,7 @@ func TestBuiltInTextsSayTheSame(t *testing.T) {
 }
 
 // M38: ten thousand failures of hosts that talk without end make a report whose text
-// a person can read, and whose memory does not grow with what was said.
+// stays readable, and whose memory does not grow with the answers.
 func TestManyLongAnswersStayReadable(t *testing.T) {
 	long := strings.Repeat("550 no \x1b[2J such\x00 user\r\n--golden-boundary\r\n", 2500) // 100 kB
 	r := report(func(r *Report) {
@@ -201,7 +201,7 @@ func TestManyLongAnswersStayReadable(t *testing.T) {
 	}
 	human, _, _ := strings.Cut(b.String(), "message/delivery-status")
 	if len(human) > 1<<20 || !strings.Contains(human, "There are 9900 more recipients.") {
-		t.Errorf("%d bytes for a person; or does not say that there are more", len(human))
+		t.Errorf("%d bytes of text, or the number of the others is missing", len(human))
 	}
 	for line := range strings.Lines(b.String()) {
 		if len(line) > maxLine+1 || strings.ContainsAny(line, "\x00\x1b\r") {

@@ -31,7 +31,7 @@ func TestEnvelopeIsWrittenInCanonicalOrder(t *testing.T) {
 	}
 }
 
-// Nobody can put an envelope line into another's value.
+// No one can put an envelope line into another value.
 func TestValuesThatBreakTheLineAreRefused(t *testing.T) {
 	cases := map[string]Envelope{
 		"newline in rcvdfrom":  {RcvdFrom: "h\nto <x@y>"},

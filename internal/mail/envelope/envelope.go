@@ -96,10 +96,10 @@ func (r *Recipient) Size() int {
 // Message is the head of a message file.
 type Message struct {
 	Envelope
-	// Header is the header block as it stands in the file: whole lines without the
+	// Header is the header block as it is in the file: whole lines without the
 	// empty line after them.
 	Header []byte
 	// HeaderOffset and BodyOffset count from the start of the file. Between the
-	// end of Header and BodyOffset stands the empty line, if the file has one.
+	// end of Header and BodyOffset is the empty line, if the file has one.
 	HeaderOffset, BodyOffset int64
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Whatever a file holds, Read says either what it is or that it is broken; what it
-// says does not depend on the sizes of reads, and prints and reads back the same.
+// Whatever a file holds, Read returns either what it is or that it is broken; what it
+// returns does not depend on the sizes of reads, and prints and reads back the same.
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{
 		"to bond\n\n", "external\nfrom <a@b>\nto <c@d>\nenv-end\nS: x\n y\n\nbody", "channel error\ntodsn N\nto a, \"b,c\"@d\nenv-eof\n",

@@ -113,7 +113,7 @@ func (e *Envelope) parse(text string) error {
 	return nil
 }
 
-// cutKeyword parts a line at its first blank. reason says why it is no envelope
+// cutKeyword parts a line at its first blank. reason is why it is no envelope
 // line.
 func cutKeyword(line string) (word, value, reason string) {
 	end := len(line)

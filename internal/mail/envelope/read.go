@@ -91,8 +91,8 @@ func (h *head) line(off, limit int) (text []byte, next int, whole bool, err erro
 	}
 }
 
-// envelopeEnd is where the envelope lines end and the headers begin; env-end stands
-// between.
+// envelopeEnd is where the envelope lines end and the headers begin; env-end is
+// between them.
 type envelopeEnd struct{ envelope, header, lines int }
 
 func (h *head) findEnvelopeEnd() (envelopeEnd, error) {
@@ -123,7 +123,7 @@ func (h *head) findEnvelopeEnd() (envelopeEnd, error) {
 // quoted keeps an error from holding on to a huge line.
 func quoted(text []byte) string { return string(text[:min(len(text), 100)]) }
 
-// isEnvEnd tells the line that closes the envelope.
+// isEnvEnd reports whether a line closes the envelope.
 func isEnvEnd(line []byte) bool {
 	if len(line) < len("env-end") || line[3] != '-' {
 		return false
@@ -132,7 +132,7 @@ func isEnvEnd(line []byte) bool {
 	return bytes.EqualFold(line, []byte("env-end")) || bytes.EqualFold(line, []byte("env-eof"))
 }
 
-// looksLikeHeader tells "Name:" and, as RFC 5322 §4.5.2 allows in old mail,
+// looksLikeHeader reports whether a line is "Name:" or, as RFC 5322 §4.5.2 allows in old mail,
 // "Name :". Of a keyword's line with a colon as its value only those are headers
 // where no envelope line could be meant.
 func looksLikeHeader(line []byte) bool {

@@ -30,7 +30,7 @@ func TestEnvelopesAreRead(t *testing.T) {
 		in     string
 		want   Envelope
 		header string // the block
-		body   string // what stands from BodyOffset on
+		body   string // what follows BodyOffset
 	}{
 		"the smallest legal file": {in: "to bond\n\n", want: Envelope{Octets: -1, Recipients: recipients("bond")}},
 		"every keyword": {in: all + "S: x\n\nbody", header: "S: x\n", body: "body", want: Envelope{
@@ -74,7 +74,7 @@ func TestEnvelopesAreRead(t *testing.T) {
 		"todsn is for the next to only": {in: "todsn NOTIFY=NEVER\nto a, b\nto c\nenv-end\n", want: Envelope{Octets: -1,
 			Recipients: []Recipient{{"a", "NOTIFY=NEVER"}, {"b", "NOTIFY=NEVER"}, {"c", ""}}}},
 		"the second todsn counts": {in: "todsn 1\ntodsn 2\nto a\nenv-end\n", want: Envelope{Octets: -1, Recipients: []Recipient{{"a", "2"}}}},
-		"todsn for nobody":        {in: "to a\ntodsn 1\nenv-end\n", want: Envelope{Octets: -1, Recipients: recipients("a"), Unknown: []string{"todsn"}}},
+		"todsn for no one":        {in: "to a\ntodsn 1\nenv-end\n", want: Envelope{Octets: -1, Recipients: recipients("a"), Unknown: []string{"todsn"}}},
 		"unknown keywords":        {in: "colour red\nx-y\nto a\nenv-end\n", want: Envelope{Octets: -1, Recipients: recipients("a"), Unknown: []string{"colour", "x-y"}}},
 		"tabs and blanks between": {in: "from\t <a@b> \t\nto  c  \nenv-end \n", want: Envelope{Octets: -1, From: "a@b", HasFrom: true, Recipients: recipients("c")}},
 		"octets not in line one":  {in: "to a\ncomment octets 12\nenv-end\n", want: Envelope{Octets: -1, Recipients: recipients("a"), Comments: []string{"octets 12"}}},
@@ -102,7 +102,7 @@ func TestEnvelopesAreRead(t *testing.T) {
 	}
 }
 
-// checkOffsets says what holds for every message that was read.
+// checkOffsets defines what holds for every message that was read.
 func checkOffsets(t *testing.T, file []byte, m *Message) {
 	t.Helper()
 	end := m.HeaderOffset + int64(len(m.Header))
@@ -127,7 +127,7 @@ func checkOffsets(t *testing.T, file []byte, m *Message) {
 	}
 }
 
-// M12: what cannot be a message is told from what can, with line and reason.
+// M12: a file that cannot be a message is refused with the line.
 func TestBrokenEnvelopesAreRefusedWithTheirLine(t *testing.T) {
 	cases := map[string]struct {
 		in     string

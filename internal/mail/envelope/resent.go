@@ -8,7 +8,7 @@ import (
 // resent begins the names of fields that were put on when a message was sent again.
 const resent = "Resent-"
 
-// IsResent tells a Resent field (RFC 5322 §3.6.6).
+// IsResent reports whether it is a Resent field (RFC 5322 §3.6.6).
 func (f Field) IsResent() bool {
 	return len(f.Name) > len(resent) && strings.EqualFold(f.Name[:len(resent)], resent)
 }

@@ -15,7 +15,7 @@ type Outcome uint8
 
 const (
 	Deferred  Outcome = iota // try again later
-	Failed                   // permanent; the sender is told
+	Failed                   // permanent; the sender gets a report
 	Delivered                // somebody else is responsible now
 )
 
@@ -54,10 +54,10 @@ func (c Code) String() string {
 	return strconv.Itoa(int(c.Class)) + "." + strconv.Itoa(int(c.Subject)) + "." + strconv.Itoa(int(c.Detail))
 }
 
-// IsZero tells an absent code.
+// IsZero reports whether there is no code.
 func (c Code) IsZero() bool { return c == Code{} }
 
-// Outcome is what the code's class says; anything but 2 and 5 is Deferred.
+// Outcome is that of the code's class; anything but 2 and 5 is Deferred.
 func (c Code) Outcome() Outcome {
 	switch c.Class {
 	case 2:

@@ -32,7 +32,7 @@ const (
 	DefaultMinRate = 100
 )
 
-// Config says where to listen, which clients to serve and where messages go.
+// Config defines where to listen, which clients to serve and where messages go.
 type Config struct {
 	PostOffice string     // directory
 	Strict     bool       // sync=strict: directories are synced before the answer too
@@ -60,7 +60,7 @@ type Config struct {
 	Ready func([]net.Addr)
 }
 
-// Ports says where to listen.
+// Ports defines where to listen.
 type Ports struct {
 	// Listen has addresses, host:port; for LMTP also the paths of Unix sockets.
 	Listen map[session.Role][]string
@@ -72,7 +72,7 @@ type Ports struct {
 	TLS listen.CertificateFiles
 }
 
-// Clients says how clients are told apart.
+// Clients defines how the address of a client is found.
 type Clients struct {
 	ProxyNets     []netip.Prefix // whose connections begin with a PROXY header
 	XClientNets   []netip.Prefix // whose clients may name another client
@@ -89,7 +89,7 @@ type Times struct {
 	StopTimeout  time.Duration // for running transactions after the stop; 0: 30 s
 }
 
-// Filters says which checks and filters read messages before they are accepted (docs/filters.md).
+// Filters defines which checks and filters read messages before they are accepted (docs/filters.md).
 type Filters struct {
 	Checks  checks.Config // its Host is HOSTNAME
 	Milters []milter.Config
@@ -98,7 +98,7 @@ type Filters struct {
 	TroubleAccepts bool
 }
 
-// UsersConfig says where our users are.
+// UsersConfig defines where our users are.
 type UsersConfig struct {
 	Source    string        // AUTH; "": there are none
 	Dir       string        // where paths in it begin
@@ -106,7 +106,7 @@ type UsersConfig struct {
 	Delay     time.Duration // before the answer to a wrong password; 0: 1 s
 }
 
-// LimitsConfig says where the limits for clients are.
+// LimitsConfig defines where the limits for clients are.
 type LimitsConfig struct {
 	limits.Config
 	MaxConnections int   // at once; more are answered 421; 0: no limit

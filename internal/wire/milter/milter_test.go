@@ -325,7 +325,7 @@ type failing struct{ err error }
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 func (f failing) Read([]byte) (int, error)  { return 0, f.err }
 
-// Strings of the protocol end in NUL: nothing a stranger sends ends them earlier.
+// Strings of the protocol end in NUL: nothing that a client sends ends them earlier.
 func TestNULEndsNoString(t *testing.T) {
 	p := serve(t, nil)
 	s := dial(t, p)

@@ -224,7 +224,7 @@ func TestWhatDovecotMaySay(t *testing.T) {
 		"refused":              {handshake, "FAIL\t1\tuser=jane\n", "", ErrRefused},
 		"trouble":              {handshake, "FAIL\t1\tuser=jane\ttemp\n", "", nil},
 		"trouble, 2.3":         {handshake, "FAIL\t1\tuser=jane\tcode=temp_fail\n", "", nil},
-		"OK for nobody":        {handshake, "OK\t1\n", "", nil},
+		"OK for no one":        {handshake, "OK\t1\n", "", nil},
 		"it goes away":         {handshake, "", "", nil},
 		"an endless line":      {handshake, "OK\t1\tuser=" + strings.Repeat("x", 1<<20) + "\n", "", nil},
 		"another protocol":     {"VERSION\t2\t0\nDONE\n", "OK\t1\tuser=jane\n", "", nil},

@@ -19,7 +19,7 @@ func lookupSays(t *testing.T, script string) Backend {
 	return b
 }
 
-// What the child says, and that whatever becomes of it is no more than a login that does
+// The child decides, and whatever becomes of it is no more than a login that does
 // not work now. internal/lookup/pam has the other side with PAM itself.
 func TestChildOfPAMDecides(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -29,7 +29,7 @@ func TestChildOfPAMDecides(t *testing.T) {
 		"ok":             {`read q; [ "$q" = '{"user":"jane","password":"secret","host":"192.0.2.7"}' ] && [ "$*" = "pam smtp" ] && echo '{"result":"ok","user":"Jane"}'`, "Jane", nil},
 		"refused":        {`echo '{"result":"refused"}'`, "", ErrRefused},
 		"trouble":        {`echo '{"result":"trouble","reason":"no such module"}'`, "", nil},
-		"ok for nobody":  {`echo '{"result":"ok"}'`, "", nil},
+		"ok for no one":  {`echo '{"result":"ok"}'`, "", nil},
 		"nonsense":       {`echo yes`, "", nil},
 		"nothing":        {`:`, "", nil},
 		"a crash":        {`kill -SEGV $$`, "", nil},

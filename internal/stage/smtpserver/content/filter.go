@@ -32,7 +32,7 @@ import (
 	"zmailer/internal/wire/milter"
 )
 
-// FilterConfig says which filters get messages (docs/filters.md).
+// FilterConfig defines which filters get messages (docs/filters.md).
 type FilterConfig struct {
 	Milters []milter.Config // in the order in which they are asked
 	// TroubleAccepts: messages are accepted while a filter does not answer; else they are

@@ -28,7 +28,7 @@ import (
 	"zmailer/internal/table"
 )
 
-// Config says where the rules are (docs/access.md).
+// Config defines where the rules are (docs/access.md).
 type Config struct {
 	Dir            string         // of zmailer.conf and the file access; "": there are no rules
 	Hostname       string         // is a local domain without being listed
@@ -42,7 +42,7 @@ type Config struct {
 	Log            *slog.Logger
 }
 
-// RcptCheck says how recipients are verified.
+// RcptCheck defines how recipients are verified.
 type RcptCheck struct {
 	rcptcheck.Options
 	All   bool // also those of trusted clients, and of other domains

@@ -60,7 +60,7 @@ func ParseNames(list []string) (spf, dkim, dmarc bool, err error) {
 	return spf, dkim, dmarc, nil
 }
 
-// Config says which checks are made and with which name server.
+// Config defines which checks are made and with which name server.
 type Config struct {
 	SPF, DKIM, DMARC bool
 

@@ -81,7 +81,7 @@ func TestDKIMVerifiesWhatWasSigned(t *testing.T) {
 	}
 }
 
-// Each signature costs a question and a digest: a stranger does not say how many.
+// Each signature costs a question and a digest: the sender does not choose how many.
 func TestNoMoreSignaturesThanFiveAreChecked(t *testing.T) {
 	ed := checkstest.Ed25519(t)
 	z, server := checkstest.Serve(t, checkstest.TXT("ed._domainkey.a.example", ed.Record))
@@ -124,7 +124,7 @@ type failing struct{ err error }
 
 func (f *failing) Read([]byte) (int, error) { return 0, f.err }
 
-// Nothing that a stranger writes into a header of 1 MB keeps us busy.
+// No header of 1 MB keeps us busy.
 func TestHostileHeaderCostsLittleTime(t *testing.T) {
 	_, server := checkstest.Serve(t)
 	c := New(Config{SPF: true, DKIM: true, DMARC: true, Server: server, Host: "mx.example.org"})

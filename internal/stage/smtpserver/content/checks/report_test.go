@@ -39,7 +39,7 @@ func TestResultsAreOneField(t *testing.T) {
 	}
 }
 
-// RFC 8601 §5: what a stranger says in our name is taken out, what others say stays.
+// RFC 8601 §5: results that a sender forges in our name are removed, those of others stay.
 func TestForgedResultsAreKnown(t *testing.T) {
 	c := New(Config{SPF: true, Host: "mx.example.org"})
 	for field, want := range map[string]bool{
@@ -71,7 +71,7 @@ func TestForgedResultsAreKnown(t *testing.T) {
 	}
 }
 
-// Whatever strangers choose, the field is one, of ours, with as many results as there
+// Whatever senders choose, the field is one, of ours, with as many results as there
 // were checks, and none that was not found.
 func FuzzField(f *testing.F) {
 	f.Add("a@b.example", "helo.example", "d.example", "@d.example", "from.example")
@@ -110,7 +110,7 @@ func FuzzField(f *testing.F) {
 	})
 }
 
-// What a stranger writes there is read to its end or counts as forged.
+// Any text there is read to its end or counts as forged.
 func FuzzForged(f *testing.F) {
 	f.Add("(a) \"mx\\.example.org\"; spf=pass")
 	f.Add("((((")

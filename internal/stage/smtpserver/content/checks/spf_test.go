@@ -81,7 +81,7 @@ func TestSPFSaysWhatTheDomainSays(t *testing.T) {
 	}
 }
 
-// A name server that says nothing costs no more than the time that it is given, and the
+// A name server that does not answer costs no more than the time that it is given, and the
 // result is temporary.
 func TestSilentNameServerIsATemporaryError(t *testing.T) {
 	_, server := checkstest.Serve(t)
@@ -99,7 +99,7 @@ func TestSilentNameServerIsATemporaryError(t *testing.T) {
 }
 
 // A bounce of ours is answered for by its greeting; a client without an address, on a
-// Unix socket, by nobody.
+// Unix socket, by no one.
 func TestClientWithoutAddressIsNotAsked(t *testing.T) {
 	z, server := checkstest.Serve(t)
 	c := New(Config{SPF: true, Server: server})

@@ -34,9 +34,7 @@ func TestMailboxesThatAreOneHaveOneKey(t *testing.T) {
 	for name, tt := range tests {
 		a := assert.Get(Parse(tt.a))(t)
 		b := assert.Get(Parse(tt.b))(t)
-		if got := a.Key() == b.Key(); got != tt.same {
-			t.Errorf("%s: %q and %q: got %v, want %v", name, a.Key(), b.Key(), got, tt.same)
-		}
+		assert.Equal(t, a.Key() == b.Key(), tt.same, name)
 	}
 }
 
@@ -61,9 +59,7 @@ func TestAddressOfAListSaysWhereItStands(t *testing.T) {
 			t.Fatalf("%s: got %+v", name, found)
 		}
 		for i, it := range found {
-			if got := tt.in[it.Start:it.End]; got != tt.want[i] {
-				t.Errorf("%s: got %q, want %q", name, got, tt.want[i])
-			}
+			assert.Equal(t, tt.in[it.Start:it.End], tt.want[i], name)
 		}
 	}
 }

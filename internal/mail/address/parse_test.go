@@ -45,9 +45,7 @@ func TestSMTPUTF8IsNeededForNonASCIIOnly(t *testing.T) {
 		"UTF-8 local part": {Mailbox{"jürgen", "b.org"}, false},
 	}
 	for name, c := range cases {
-		if got := c.in.IsASCII(); got != c.want {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
+		assert.Equal(t, c.in.IsASCII(), c.want, name)
 	}
 }
 

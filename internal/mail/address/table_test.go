@@ -96,7 +96,5 @@ func checkList(t *testing.T, c tableCase) {
 		}
 		got = append(got, i.Mailbox.String())
 	}
-	if got := strings.Join(got, " | "); got != c.want {
-		t.Errorf("%q: got %q, want %q", c.in, got, c.want)
-	}
+	assert.Equal(t, strings.Join(got, " | "), c.want, "%q", c.in)
 }

@@ -1,6 +1,7 @@
 package address
 
 import (
+	"encoding/hex"
 	"fmt"
 	"strings"
 )
@@ -8,23 +9,20 @@ import (
 // EncodeXText writes any bytes as printable ASCII without blanks, "+" and "="
 // (RFC 3461 §4 xtext).
 func EncodeXText(s string) string {
-	n := 0
-	for i := 0; i < len(s); i++ {
-		if !isXchar(s[i]) {
-			n++
-		}
+	first := 0
+	for first < len(s) && isXchar(s[first]) {
+		first++
 	}
-	if n == 0 {
+	if first == len(s) {
 		return s
 	}
-	const hex = "0123456789ABCDEF"
-	b := make([]byte, 0, len(s)+2*n)
-	for i := 0; i < len(s); i++ {
-		if isXchar(s[i]) {
-			b = append(b, s[i])
-			continue
+	b := []byte(s[:first])
+	for _, c := range []byte(s[first:]) {
+		if isXchar(c) {
+			b = append(b, c)
+		} else {
+			b = fmt.Appendf(b, "+%02X", c)
 		}
-		b = append(b, '+', hex[s[i]>>4], hex[s[i]&15])
 	}
 	return string(b)
 }
@@ -53,25 +51,11 @@ func DecodeXText(s string) (string, error) {
 		if i+2 >= len(s) {
 			return "", fmt.Errorf("xtext %.100q: + without two hexadecimal digits", s)
 		}
-		hi, ok1 := unhex(s[i+1])
-		lo, ok2 := unhex(s[i+2])
-		if !ok1 || !ok2 {
+		var err error
+		if b, err = hex.AppendDecode(b, []byte(s[i+1:i+3])); err != nil {
 			return "", fmt.Errorf("xtext %.100q: + without two hexadecimal digits", s)
 		}
-		b = append(b, hi<<4|lo)
 		i += 2
 	}
 	return string(b), nil
-}
-
-func unhex(b byte) (byte, bool) {
-	switch {
-	case '0' <= b && b <= '9':
-		return b - '0', true
-	case 'A' <= b && b <= 'F':
-		return b - 'A' + 10, true
-	case 'a' <= b && b <= 'f':
-		return b - 'a' + 10, true
-	}
-	return 0, false
 }

@@ -1,6 +1,10 @@
 package address
 
-import "testing"
+import (
+	"testing"
+
+	"zmailer/internal/run/assert"
+)
 
 func TestXTextIsWrittenAsRFC3461Says(t *testing.T) {
 	cases := map[string]struct{ raw, want string }{
@@ -14,9 +18,7 @@ func TestXTextIsWrittenAsRFC3461Says(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := EncodeXText(c.raw); got != c.want {
-				t.Errorf("written: got %q, want %q", got, c.want)
-			}
+			assert.Equal(t, EncodeXText(c.raw), c.want, "written")
 			if got, err := DecodeXText(c.want); err != nil || got != c.raw {
 				t.Errorf("read: got %q, %v, want %q", got, err, c.raw)
 			}

@@ -1,17 +1,9 @@
 package downgrade
 
 import (
-	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"mime"
-	"mime/multipart"
-	"mime/quotedprintable"
-	"net/mail"
-	"net/textproto"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -197,134 +189,6 @@ func TestReaderThatFails(t *testing.T) {
 	}
 }
 
-// piece is one leaf, decoded.
-type piece struct {
-	Type    string
-	Content string
-}
-
-// pieces decodes a stored message with the standard library.
-func pieces(stored string) ([]piece, error) {
-	wire := strings.ReplaceAll(stored, "\n", "\r\n")
-	m, err := mail.ReadMessage(strings.NewReader(wire))
-	if err != nil {
-		return nil, err
-	}
-	return decode(textproto.MIMEHeader(m.Header), m.Body)
-}
-
-func decode(h textproto.MIMEHeader, body io.Reader) ([]piece, error) {
-	media, params, err := mime.ParseMediaType(h.Get("Content-Type"))
-	if err != nil {
-		media = "text/plain"
-	}
-	switch {
-	case strings.HasPrefix(media, "multipart/"):
-		var all []piece
-		r := multipart.NewReader(body, params["boundary"])
-		for {
-			p, err := r.NextRawPart()
-			if err == io.EOF {
-				return all, nil
-			}
-			if err != nil {
-				return nil, err
-			}
-			inner, err := decode(p.Header, p)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, inner...)
-		}
-	case media == "message/rfc822":
-		m, err := mail.ReadMessage(body)
-		if err != nil {
-			return nil, err
-		}
-		return decode(textproto.MIMEHeader(m.Header), m.Body)
-	}
-	switch strings.ToLower(h.Get("Content-Transfer-Encoding")) {
-	case "quoted-printable":
-		body = quotedprintable.NewReader(body)
-	case "base64":
-		body = base64.NewDecoder(base64.StdEncoding, body)
-	}
-	b, err := io.ReadAll(body)
-	return []piece{{media, string(b)}}, err
-}
-
-// compose makes a random MIME message with 8-bit parts, whose last line has an end.
-func compose(r *rand.Rand, depth int) string {
-	encoding := []string{"", "Content-Transfer-Encoding: 8bit\n"}[r.IntN(2)]
-	switch n := r.IntN(6); {
-	case n < 2 && depth < 4:
-		b := fmt.Sprintf("=_%d.%d", depth, r.IntN(1000))
-		var s strings.Builder
-		fmt.Fprintf(&s, "%sContent-Type: multipart/mixed;\n\tboundary=\"%s\"\n\n", encoding, b)
-		for range 1 + r.IntN(3) {
-			fmt.Fprintf(&s, "--%s\n%s\n", b, compose(r, depth+1))
-		}
-		return s.String() + "--" + b + "--\n"
-	case n == 2 && depth < 4:
-		return encoding + "Content-Type: message/rfc822\n\nFrom: a@b\nMIME-Version: 1.0\n" + compose(r, depth+1)
-	}
-	kind := []string{"text/plain; charset=x", "text/html", "application/octet-stream", "image/png"}[r.IntN(4)]
-	return encoding + "Content-Type: " + kind + "\n\n" + content(r)
-}
-
-func content(r *rand.Rand) string {
-	const alphabet = "abc de\tf=.-\n\n-"
-	b := make([]byte, r.IntN(3000))
-	dense := r.IntN(4)
-	for i := range b {
-		b[i] = alphabet[r.IntN(len(alphabet))]
-		if r.IntN(12) < dense {
-			b[i] = byte(0x80 + r.IntN(0x80))
-		}
-	}
-	if r.IntN(5) == 0 {
-		b = bytes.ReplaceAll(b, []byte("\n"), []byte("x")) // one long line
-	}
-	return string(b) + "\n"
-}
-
-// Decoded, every part has the bytes that it had, and what is sent is 7bit.
-func TestDecodingGivesTheSameBytes(t *testing.T) {
-	for seed := range uint64(250) {
-		in := "MIME-Version: 1.0\n" + compose(rand.New(rand.NewPCG(seed, 1)), 0)
-		want, err := pieces(in)
-		if err != nil {
-			t.Fatalf("seed %d: the test's own message: %v", seed, err)
-		}
-		out, _, err := convert(in, false)
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		got, err := pieces(out)
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		if diff := cmp.Diff(got, want); diff != "" {
-			t.Fatalf("seed %d: got -, want +:\n%s\n%s", seed, diff, in)
-		}
-		checkSeven(t, out)
-	}
-}
-
-func checkSeven(t *testing.T, out string) {
-	t.Helper()
-	for i, line := range strings.Split(out, "\n") {
-		if len(line) > maxLine {
-			t.Fatalf("line %d has %d bytes", i+1, len(line))
-		}
-	}
-	for i := range len(out) {
-		if out[i] >= 0x80 || out[i] == 0 {
-			t.Fatalf("byte %d is %#x", i, out[i])
-		}
-	}
-}
-
 // endless is the same line again and again.
 type endless struct {
 	line string
@@ -343,27 +207,6 @@ func (e *endless) Read(p []byte) (int, error) {
 		n, e.at, e.left = n+k, (e.at+k)%len(e.line), e.left-int64(k)
 	}
 	return n, nil
-}
-
-// A large message is converted in constant memory, with lines or without.
-func TestMemoryIsConstant(t *testing.T) {
-	for name, line := range map[string]string{"lines": "grüne Zeile\n", "one line": "ü", "empty lines": "\n"} {
-		t.Run(name, func(t *testing.T) {
-			const size = 4 << 20
-			body := func() io.Reader {
-				return io.MultiReader(strings.NewReader("\nä"), &endless{line: line, left: size})
-			}
-			p := assert.Get(Inspect(nil, body(), false))(t)
-			r := p.Body(body()).(*converter)
-			n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, r, make([]byte, 4096))
-			if err != nil || n < size {
-				t.Errorf("%d bytes, %v", n, err)
-			}
-			if cap(r.out) > 16*fragment {
-				t.Errorf("%d bytes of buffer", cap(r.out))
-			}
-		})
-	}
 }
 
 func FuzzConversion(f *testing.F) {
@@ -412,8 +255,6 @@ func TestBinaryIsReadFromItsField(t *testing.T) {
 	}
 	for header, want := range cases {
 		s := NewScan([]byte(header), true)
-		if got := s.Found(); got != want {
-			t.Errorf("%q: got %v", header, got)
-		}
+		assert.Equal(t, s.Found(), want, "%q", header)
 	}
 }

@@ -16,6 +16,7 @@ package dsn
 
 import (
 	"io"
+	"slices"
 	"time"
 )
 
@@ -91,10 +92,5 @@ func (r *Report) worst() Action {
 }
 
 func (r *Report) has(a Action) bool {
-	for i := range r.Recipients {
-		if r.Recipients[i].Action == a {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Recipients, func(p Recipient) bool { return p.Action == a })
 }

@@ -184,13 +184,9 @@ func TestImpossibleReportsAreRefused(t *testing.T) {
 func TestErrorsOfReaderAndWriterComeOut(t *testing.T) {
 	broken := io.MultiReader(strings.NewReader(strings.Repeat("x\n", 60<<10)), &failing{})
 	err := Write(io.Discard, report(func(r *Report) { r.Original = broken }))
-	if got, want := errString(err), "write report: read original: no more"; got != want {
-		t.Errorf("reader: got %q, want %q", got, want)
-	}
+	assert.Equal(t, errString(err), "write report: read original: no more", "reader")
 	err = Write(&failing{}, report(nil))
-	if got, want := errString(err), "write report: no more"; got != want {
-		t.Errorf("writer: got %q, want %q", got, want)
-	}
+	assert.Equal(t, errString(err), "write report: no more", "writer")
 }
 
 func errString(err error) string {

@@ -232,7 +232,5 @@ func appendRune(b []byte, r rune, raw bool) []byte {
 	if r < utf8.RuneSelf || raw {
 		return utf8.AppendRune(b, r)
 	}
-	b = append(b, `\x{`...)
-	b = append(b, strings.ToUpper(strconv.FormatInt(int64(r), 16))...)
-	return append(b, '}')
+	return fmt.Appendf(b, `\x{%X}`, r)
 }

@@ -123,9 +123,7 @@ func FuzzWrite(f *testing.F) {
 		if got := p.original; !bytes.Equal(got, original) {
 			t.Errorf("returned: got %q, want %q", got, original)
 		}
-		if got, want := strings.Join(p.header.Values("Auto-Submitted"), "|"), "auto-replied"; got != want {
-			t.Errorf("Auto-Submitted: got %q, want %q", got, want)
-		}
+		assert.Equal(t, strings.Join(p.header.Values("Auto-Submitted"), "|"), "auto-replied", "Auto-Submitted")
 	})
 }
 
@@ -136,16 +134,10 @@ func checkRecipient(t *testing.T, p *parsed, final string) {
 	}
 	for i, want := range []string{"failed", "delayed"} {
 		h := p.recipients[i]
-		if got := strings.Join(h.Values("Action"), "|"); got != want {
-			t.Errorf("recipient %d, Action: got %q, want %q", i, got, want)
-		}
-		if got := len(h.Values("Final-Recipient")); got != 1 {
-			t.Errorf("recipient %d: got %d Final-Recipient fields, want 1", i, got)
-		}
+		assert.Equal(t, strings.Join(h.Values("Action"), "|"), want)
+		assert.Equal(t, len(h.Values("Final-Recipient")), 1)
 	}
-	if got, want := p.recipients[1].Get("Final-Recipient"), "rfc822; second@c.example.com"; got != want {
-		t.Errorf("second recipient: got %q, want %q", got, want)
-	}
+	assert.Equal(t, p.recipients[1].Get("Final-Recipient"), "rfc822; second@c.example.com", "second recipient")
 	m, err := address.Parse(final)
 	if err != nil || m.IsNull() || !m.IsASCII() || len(m.String()) > 900 {
 		return

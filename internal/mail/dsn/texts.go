@@ -1,6 +1,7 @@
 package dsn
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"maps"
@@ -171,15 +172,7 @@ func languages(value string) []string {
 			list = append(list, weighted{tag, w})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b weighted) int {
-		switch {
-		case a.weight > b.weight:
-			return -1
-		case a.weight < b.weight:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(list, func(a, b weighted) int { return cmp.Compare(b.weight, a.weight) })
 	tags := make([]string, len(list))
 	for i := range list {
 		tags[i] = list[i].tag

@@ -137,9 +137,7 @@ func TestLanguageIsThatOfTheMessage(t *testing.T) {
 	}
 	for name, tt := range cases {
 		texts.Language = tt.fallback
-		if got := texts.Choose(tt.accept, tt.content); got != tt.want {
-			t.Errorf("%s: got %q, want %q", name, got, tt.want)
-		}
+		assert.Equal(t, texts.Choose(tt.accept, tt.content), tt.want, name)
 	}
 }
 

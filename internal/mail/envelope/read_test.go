@@ -91,12 +91,8 @@ func TestEnvelopesAreRead(t *testing.T) {
 			if diff := cmp.Diff(c.want, m.Envelope); diff != "" {
 				t.Errorf("envelope (-want +got):\n%s", diff)
 			}
-			if got := string(m.Header); got != c.header {
-				t.Errorf("header: got %q, want %q", got, c.header)
-			}
-			if got := c.in[m.BodyOffset:]; got != c.body {
-				t.Errorf("body at %d: got %q, want %q", m.BodyOffset, got, c.body)
-			}
+			assert.Equal(t, string(m.Header), c.header, "header")
+			assert.Equal(t, c.in[m.BodyOffset:], c.body)
 			checkOffsets(t, []byte(c.in), m)
 		})
 	}
@@ -204,12 +200,8 @@ func TestLongHeadersAreHeldUpToTheLimit(t *testing.T) {
 			file := []byte(head + c.rest)
 			m := assert.Get(Read(bytes.NewReader(file)))(t)
 			checkOffsets(t, file, m)
-			if got := len(m.Header); got != c.header {
-				t.Errorf("header: got %d bytes, want %d", got, c.header)
-			}
-			if got := m.BodyOffset == m.HeaderOffset+int64(len(m.Header))+1; got != c.emptyLine {
-				t.Errorf("empty line after it: got %v, want %v", got, c.emptyLine)
-			}
+			assert.Equal(t, len(m.Header), c.header, "header")
+			assert.Equal(t, m.BodyOffset == m.HeaderOffset+int64(len(m.Header))+1, c.emptyLine, "empty line after it")
 		})
 	}
 }

@@ -29,9 +29,7 @@ func TestRecordedFilesPrintBackByteForByte(t *testing.T) {
 			if got, want := file[m.HeaderOffset:m.BodyOffset], string(m.Header)+"\n"; string(got) != want {
 				t.Errorf("header: got\n%s\nwant\n%s", got, want)
 			}
-			if got, want := string(file[m.BodyOffset:m.BodyOffset+8]), "Body of "; got != want {
-				t.Errorf("body: got %q, want %q", got, want)
-			}
+			assert.Equal(t, string(file[m.BodyOffset:m.BodyOffset+8]), "Body of ", "body")
 		})
 	}
 }

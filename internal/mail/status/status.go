@@ -36,18 +36,17 @@ type Code struct {
 
 // Common codes.
 var (
-	OK              = Code{2, 0, 0}
-	BadMailbox      = Code{5, 1, 1} // no such user
-	BadDomain       = Code{5, 1, 2} // no such host
-	BadAddress      = Code{5, 1, 3} // syntax
-	MailboxFull     = Code{4, 2, 2}
-	SystemTrouble   = Code{4, 3, 0} // ours: disk, memory, configuration
-	NoAnswer        = Code{4, 4, 1} // the host does not answer
-	BadConnection   = Code{4, 4, 2} // it broke
-	RoutingTrouble  = Code{4, 4, 3} // name server
-	RoutingLoop     = Code{5, 4, 6}
-	Expired         = Code{4, 4, 7} // tried too long
-	NoSuchMechanism = Code{5, 6, 3} // conversion not possible
+	OK             = Code{2, 0, 0}
+	BadMailbox     = Code{5, 1, 1} // no such user
+	BadDomain      = Code{5, 1, 2} // no such host
+	BadAddress     = Code{5, 1, 3} // syntax
+	MailboxFull    = Code{4, 2, 2}
+	SystemTrouble  = Code{4, 3, 0} // ours: disk, memory, configuration
+	NoAnswer       = Code{4, 4, 1} // the host does not answer
+	BadConnection  = Code{4, 4, 2} // it broke
+	RoutingTrouble = Code{4, 4, 3} // name server
+	RoutingLoop    = Code{5, 4, 6}
+	Expired        = Code{4, 4, 7} // tried too long
 )
 
 func (c Code) String() string {

@@ -1,6 +1,10 @@
 package status
 
-import "testing"
+import (
+	"testing"
+
+	"zmailer/internal/run/assert"
+)
 
 func TestUnknownOutcomeIsTemporary(t *testing.T) {
 	var o Outcome
@@ -8,16 +12,12 @@ func TestUnknownOutcomeIsTemporary(t *testing.T) {
 		t.Errorf("the zero value is %v", o)
 	}
 	for o, want := range map[Outcome]string{Deferred: "deferred", Failed: "failed", Delivered: "delivered", 77: "deferred"} {
-		if got := o.String(); got != want {
-			t.Errorf("%d: got %q, want %q", o, got, want)
-		}
+		assert.Equal(t, o.String(), want, "%v", o)
 	}
 	for c, want := range map[Code]Outcome{
 		{}: Deferred, OK: Delivered, BadMailbox: Failed, MailboxFull: Deferred, Expired: Deferred, {3, 0, 0}: Deferred, {7, 1, 1}: Deferred,
 	} {
-		if got := c.Outcome(); got != want {
-			t.Errorf("%v: got %v, want %v", c, got, want)
-		}
+		assert.Equal(t, c.Outcome(), want, "%v", c)
 	}
 }
 
@@ -83,9 +83,7 @@ func TestReplyGivesACodeOfItsOwnClass(t *testing.T) {
 		"out of range":           {999, "9.9.9 x", Code{Class: 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := OfReply(c.reply, c.text); got != c.want {
-				t.Errorf("OfReply(%d, %q) = %v, want %v", c.reply, c.text, got, c.want)
-			}
+			assert.Equal(t, OfReply(c.reply, c.text), c.want)
 		})
 	}
 }

@@ -73,9 +73,7 @@ func TestSubmissionWantsAuthentication(t *testing.T) {
 // offers checks whether a reply to EHLO has a word.
 func offers(t *testing.T, reply, word string, want bool) {
 	t.Helper()
-	if got := strings.Contains(reply, word); got != want {
-		t.Errorf("%s is offered: %v, in %q", word, got, reply)
-	}
+	assert.Equal(t, strings.Contains(reply, word), want, "%s in %q", word, reply)
 }
 
 func TestMechanismsOfAuth(t *testing.T) {

@@ -86,9 +86,7 @@ func TestOnlyLoopbackIsListenedToByDefault(t *testing.T) {
 	for addr, want := range map[string]bool{
 		"127.0.0.1": true, "127.9.9.9": true, "::1": true, "::ffff:127.0.0.1": true, "192.0.2.1": false, "fe80::1%lo": false,
 	} {
-		if got := session.Contains(got.Access.RelayNets, netip.MustParseAddr(addr)); got != want {
-			t.Errorf("%s: %v, want %v", addr, got, want)
-		}
+		assert.Equal(t, session.Contains(got.Access.RelayNets, netip.MustParseAddr(addr)), want, addr)
 	}
 }
 
@@ -128,9 +126,7 @@ func TestUnusableConfigurationIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Run(context.Background(), tt.c)
-			if got := config.Exit(err); got != tt.code {
-				t.Errorf("exit code %d of %v, want %d", got, err, tt.code)
-			}
+			assert.Equal(t, config.Exit(err), tt.code, "exit code of %v", err)
 			if bad := (*config.Error)(nil); tt.file != "" && (!errors.As(err, &bad) || bad.File != tt.file) {
 				t.Errorf("got %v, want an error of %s", err, tt.file)
 			}

@@ -38,9 +38,7 @@ func TestFilterSeesWhatTheClientSends(t *testing.T) {
 	r := start(t, with(f))
 	saw := func(want string) {
 		t.Helper()
-		if got := heard(f); got != want {
-			t.Errorf("got\n%s\nwant\n%s", got, want)
-		}
+		assert.Equal(t, heard(f), want)
 	}
 	p := r.greeted()
 	p.mail("a@example.net", "b@example.org", plain, "250")
@@ -138,9 +136,7 @@ func TestFilterChangesTheMessage(t *testing.T) {
 			}
 			r := start(t, with(f))
 			r.greeted().mail("a@example.net", "b@example.org", tt.message, "250")
-			if got := r.content(); got != tt.want {
-				t.Errorf("got\n%.300q\nwant\n%.300q", got, tt.want)
-			}
+			assert.Equal(t, r.content(), tt.want)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/run/logtest"
@@ -111,9 +112,7 @@ func TestAtk6RecipientsOfAMessageAreLimited(t *testing.T) {
 			}
 			p.say("RCPT TO:<more@localhost>", "452 4.5.3")
 			p.content(plain, "250")
-			if got := strings.Count(r.only(), "\nto "); got != tt.most {
-				t.Errorf("%d recipients were taken, want %d", got, tt.most)
-			}
+			assert.Equal(t, strings.Count(r.only(), "\nto "), tt.most)
 		})
 	}
 }

@@ -86,9 +86,7 @@ func TestChunksHoldTheMessagesBytes(t *testing.T) {
 			}
 			p.send(all + "QUIT\r\n")
 			p.end(append(replies, "221")...)
-			if got := r.content(); got != tt.want {
-				t.Errorf("got %.100q (%d bytes), want %.100q (%d bytes)", got, len(got), tt.want, len(tt.want))
-			}
+			assert.Equal(t, r.content(), tt.want)
 		})
 	}
 }

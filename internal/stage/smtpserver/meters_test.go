@@ -62,9 +62,7 @@ func TestAnswersAreCounted(t *testing.T) {
 		if result != "" {
 			labels = []string{"result", result}
 		}
-		if got := m.Sum(family, labels...); got != want {
-			t.Errorf("%s: got %v, want %v", name, got, want)
-		}
+		assert.Equal(t, m.Sum(family, labels...), want, name)
 	}
 }
 

@@ -123,15 +123,11 @@ func TestHostNameIsVerifiedForward(t *testing.T) {
 	for addr, want := range map[string]string{
 		"203.0.113.9": "mail.example.net", "203.0.113.10": "", "203.0.113.11": "", "203.0.113.12": "", "2001:db8::9": "six.example.net",
 	} {
-		if got := listen.HostName(t.Context(), zone, netip.MustParseAddr(addr)); got != want {
-			t.Errorf("%s: got %q, want %q", addr, got, want)
-		}
+		assert.Equal(t, listen.HostName(t.Context(), zone, netip.MustParseAddr(addr)), want, addr)
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := listen.HostName(done, zone, netip.MustParseAddr("203.0.113.9")); got != "" {
-		t.Errorf("too late: got %q", got)
-	}
+	assert.Equal(t, listen.HostName(done, zone, netip.MustParseAddr("203.0.113.9")), "", "too late")
 	r := start(t, func(c *Config) { c.ReverseLookup, c.Resolver, c.ProxyNets = true, zone, loopback })
 	p := r.connect(0)
 	p.send(proxied)

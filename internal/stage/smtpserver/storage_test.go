@@ -199,9 +199,7 @@ func TestStopLetsTransactionsFinish(t *testing.T) {
 		p.end("421 4.3.2")
 	}
 	r.ended()
-	if got := len(r.names("router")); got != 5 {
-		t.Errorf("%d messages, want 5", got)
-	}
+	assert.Equal(t, len(r.names("router")), 5)
 }
 
 // A17: the deadline.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/test/peer"
 
@@ -127,9 +128,7 @@ func TestSessionsAreResumed(t *testing.T) {
 		p := r.connect(2)
 		conn := p.secure(c)
 		p.expect("220")
-		if got := conn.ConnectionState().DidResume; got != want {
-			t.Errorf("resumed: %v, want %v", got, want)
-		}
+		assert.Equal(t, conn.ConnectionState().DidResume, want)
 		p.say("QUIT", "221")
 	}
 }

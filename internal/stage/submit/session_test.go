@@ -172,7 +172,5 @@ func TestLoc4UnknownWishesAreIgnoredWithAWarning(t *testing.T) {
 	}
 	dir, _ := newPostOffice(t)
 	assert.Must(t, Run(t.Context(), Config{PostOffice: dir, HasFrom: true, From: "x@y, z", Recipients: []string{"a"}, In: strings.NewReader("")}))
-	if got := only(t, dir); !strings.Contains(got, "from <x@y>\n") {
-		t.Errorf("stored %q", got)
-	}
+	assert.Contains(t, only(t, dir), "from <x@y>\n")
 }

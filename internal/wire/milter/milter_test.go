@@ -372,9 +372,7 @@ func TestAddressesOfFilters(t *testing.T) {
 		if got, err := Parse(text); err != nil || got.Network != want.Network || got.Address != want.Address {
 			t.Errorf("%s: got %+v, %v", text, got, err)
 		}
-		if got := want.Name(); got != text {
-			t.Errorf("named %s, want %s", got, text)
-		}
+		assert.Equal(t, want.Name(), text)
 	}
 	for _, text := range []string{"", "unix:", "unix:rel", "inet:8891", "inet::8891", "inet:host", "local:/x", "/run/x"} {
 		if got, err := Parse(text); err == nil {

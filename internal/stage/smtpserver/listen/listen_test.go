@@ -36,9 +36,7 @@ func TestShortageOfDescriptorsIsLoggedOnce(t *testing.T) {
 	if err := l.Serve(accept); !errors.Is(err, unix.EBADF) {
 		t.Errorf("got %v, want the error that does not pass", err)
 	}
-	if got := strings.Count(log.String(), "accept-trouble"); got != 1 {
-		t.Errorf("logged %d times:\n%s", got, log.String())
-	}
+	assert.Equal(t, strings.Count(log.String(), "accept-trouble"), 1)
 	errs <- &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", unix.EMFILE)}
 	assert.Must(t, l.Close())
 	if err := l.Serve(accept); !errors.Is(err, net.ErrClosed) {

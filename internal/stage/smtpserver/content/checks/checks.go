@@ -116,7 +116,7 @@ func (r *Results) DKIMValue() Value {
 }
 
 // resolver asks for whole names: no search list of this machine is tried.
-type resolver struct{ r *net.Resolver }
+type resolver struct{ *net.Resolver }
 
 func newResolver(server string) resolver {
 	r := &net.Resolver{PreferGo: true}
@@ -132,19 +132,15 @@ func newResolver(server string) resolver {
 func whole(name string) string { return strings.TrimSuffix(name, ".") + "." }
 
 func (r resolver) LookupTXT(ctx context.Context, name string) ([]string, error) {
-	return r.r.LookupTXT(ctx, whole(name))
+	return r.Resolver.LookupTXT(ctx, whole(name))
 }
 
 func (r resolver) LookupMX(ctx context.Context, name string) ([]*net.MX, error) {
-	return r.r.LookupMX(ctx, whole(name))
+	return r.Resolver.LookupMX(ctx, whole(name))
 }
 
 func (r resolver) LookupIPAddr(ctx context.Context, name string) ([]net.IPAddr, error) {
-	return r.r.LookupIPAddr(ctx, whole(name))
-}
-
-func (r resolver) LookupAddr(ctx context.Context, addr string) ([]string, error) {
-	return r.r.LookupAddr(ctx, addr)
+	return r.Resolver.LookupIPAddr(ctx, whole(name))
 }
 
 // missing reports whether a name has no such record, as opposed to trouble.

@@ -94,12 +94,7 @@ func hostile(header []envelope.Field) bool {
 }
 
 func signed(header []envelope.Field) bool {
-	for _, f := range header {
-		if strings.EqualFold(f.Name, "DKIM-Signature") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(header, func(f envelope.Field) bool { return strings.EqualFold(f.Name, "DKIM-Signature") })
 }
 
 // guard ends a content that would cost the library too much, and one whose reader fails:

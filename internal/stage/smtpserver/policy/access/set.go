@@ -3,7 +3,9 @@ package access
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -28,12 +30,7 @@ func (m *members) client(_ context.Context, a netip.Addr) (answer, error) {
 		return is(m.any || m.none)
 	}
 	a = a.Unmap().WithZone("")
-	for _, n := range m.nets {
-		if n.Contains(a) {
-			return yes, nil
-		}
-	}
-	return is(m.any)
+	return is(m.any || slices.ContainsFunc(m.nets, func(n netip.Prefix) bool { return n.Contains(a) }))
 }
 
 func (m *members) host(_ context.Context, name string) (answer, error) {
@@ -224,9 +221,7 @@ func (s *sources) close() (err error) {
 	defer s.mu.Unlock()
 	for _, opened := range s.open {
 		if t, ok := opened.(asked); ok {
-			if cerr := t.Close(); err == nil {
-				err = cerr
-			}
+			err = errors.Join(err, t.Close())
 		}
 	}
 	s.open = map[string]set{}

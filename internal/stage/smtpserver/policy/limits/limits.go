@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -135,12 +136,7 @@ func (l *Limits) Exempt(a netip.Addr) bool {
 		return true
 	}
 	a = a.Unmap().WithZone("")
-	for _, n := range l.c.Exempt {
-		if n.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.c.Exempt, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
 // network is the network that an address is counted as: for IPv6 the 64 bits that one
@@ -205,13 +201,7 @@ func (l *Limits) forget(now time.Time) {
 
 // last is the time until which some rate is used.
 func (a *account) last() time.Time {
-	last := a.upto[0]
-	for _, t := range a.upto[1:] {
-		if t.After(last) {
-			last = t
-		}
-	}
-	return last
+	return slices.MaxFunc(a.upto[:], time.Time.Compare)
 }
 
 // take counts one of a kind; false: the rate is used up, and nothing was counted.
@@ -276,18 +266,19 @@ func (l *Limits) Connect(a netip.Addr) (done func(), err error) {
 
 // Message counts a message.
 func (l *Limits) Message(a netip.Addr, user string) error {
-	if user == "" && l.Exempt(a) || l.take(who(a, user), sending) {
-		return nil
-	}
-	return &Excess{What: "messages in a short time", By: l.c.Messages.String()}
+	return l.count(a, user, sending, "messages in a short time")
 }
 
 // Recipient counts a recipient.
 func (l *Limits) Recipient(a netip.Addr, user string) error {
-	if user == "" && l.Exempt(a) || l.take(who(a, user), naming) {
+	return l.count(a, user, naming, "recipients in a short time")
+}
+
+func (l *Limits) count(a netip.Addr, user string, kind int, what string) error {
+	if user == "" && l.Exempt(a) || l.take(who(a, user), kind) {
 		return nil
 	}
-	return &Excess{What: "recipients in a short time", By: l.c.Recipients.String()}
+	return &Excess{What: what, By: l.rates[kind].String()}
 }
 
 // Guess counts a password before it is checked, so that concurrent attempts count too; right

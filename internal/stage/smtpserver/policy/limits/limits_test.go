@@ -107,9 +107,7 @@ func TestRatesHold(t *testing.T) {
 				}
 				return n
 			}
-			if got := count(a); got != 3 {
-				t.Errorf("at first %d were let through, want 3", got)
-			}
+			assert.Equal(t, count(a), 3)
 			if got, want := count(b), 3; tt.user {
 				if got != 0 {
 					t.Errorf("the user got %d more from another address", got)
@@ -118,13 +116,9 @@ func TestRatesHold(t *testing.T) {
 				t.Errorf("another address: %d, want 3", got)
 			}
 			c.add(20 * time.Second)
-			if got := count(a); got != 1 {
-				t.Errorf("after a third of the time: %d, want 1", got)
-			}
+			assert.Equal(t, count(a), 1)
 			c.add(time.Hour)
-			if got := count(a); got != 3 {
-				t.Errorf("after a long pause: %d, want 3", got)
-			}
+			assert.Equal(t, count(a), 3)
 		})
 	}
 }

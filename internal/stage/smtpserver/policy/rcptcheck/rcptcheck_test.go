@@ -80,9 +80,7 @@ func TestAnswersOfTheChildAreTakenAsTheyAre(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want %+v", to, got, err, tt.want)
 		}
 	}
-	if n := lines(t, dir, "runs"); n != 1 {
-		t.Errorf("started %d times, want once", n)
-	}
+	assert.Equal(t, lines(t, dir, "runs"), 1)
 }
 
 // One child serves all sessions, several questions at a time.
@@ -103,9 +101,7 @@ func TestOneChildServesEverybody(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := lines(t, dir, "runs"); n != 1 {
-		t.Errorf("started %d times, want once", n)
-	}
+	assert.Equal(t, lines(t, dir, "runs"), 1)
 }
 
 func TestAnswersAreRememberedForAWhile(t *testing.T) {
@@ -116,9 +112,7 @@ func TestAnswersAreRememberedForAWhile(t *testing.T) {
 		if _, err := c.Check(context.Background(), box("a"), box(to)); err != nil {
 			t.Fatal(err)
 		}
-		if n := lines(t, dir, "asked"); n != times {
-			t.Errorf("%s at %v: asked %d times, want %d", to, now, n, times)
-		}
+		assert.Equal(t, lines(t, dir, "asked"), times)
 	}
 	ask("bob", 1)
 	ask("nobody", 2)
@@ -149,9 +143,7 @@ func TestChildThatEndsIsStartedAgain(t *testing.T) {
 		t.Errorf("afterwards got %+v, %v", got, err)
 	}
 	// Asked once more, by the child that was started for that.
-	if n := lines(t, dir, "runs"); n != 3 {
-		t.Errorf("started %d times, want 3", n)
-	}
+	assert.Equal(t, lines(t, dir, "runs"), 3)
 }
 
 func TestChildThatDoesNotAnswerIsKilled(t *testing.T) {
@@ -164,9 +156,7 @@ func TestChildThatDoesNotAnswerIsKilled(t *testing.T) {
 	if got, err := c.Check(ctx, box("a"), box("bob")); !got.Known || err != nil {
 		t.Errorf("afterwards got %+v, %v", got, err)
 	}
-	if n := lines(t, dir, "runs"); n != 2 {
-		t.Errorf("started %d times, want 2", n)
-	}
+	assert.Equal(t, lines(t, dir, "runs"), 2)
 }
 
 // One that answers others is not killed for one question that takes long.
@@ -189,9 +179,7 @@ func TestSlowAnswerDelaysNoOtherQuestion(t *testing.T) {
 	if err := <-waits; err == nil {
 		t.Error("got an answer to what was not answered")
 	}
-	if n := lines(t, dir, "runs"); n != 1 {
-		t.Errorf("started %d times, want once", n)
-	}
+	assert.Equal(t, lines(t, dir, "runs"), 1)
 }
 
 func TestProgramThatCannotRunIsTroubleAndLeftAlone(t *testing.T) {
@@ -227,9 +215,7 @@ func TestQuestionIsOneLineOfThreeWords(t *testing.T) {
 			t.Errorf("%q: got %+v, %v", local, got, err)
 		}
 	}
-	if n := lines(t, dir, "asked"); n != 6 {
-		t.Errorf("got %d lines, want 6", n)
-	}
+	assert.Equal(t, lines(t, dir, "asked"), 6)
 }
 
 // FuzzAnswer: whatever the child says is an answer or an error.

@@ -152,7 +152,7 @@ smtp: build
 # answered with errors; as root, with strace. CRASHFLAGS=-quick takes each step once.
 crash:
 	$(GO) run ./scripts/crash $(CRASHFLAGS)
-	$(GO) run ./scripts/faults $(CRASHFLAGS)
+	$(GO) run ./scripts/crash -errors $(CRASHFLAGS)
 
 # Running systems attacked as a local user; as root, with strace. ATTACKFLAGS=-run=Sec1
 # attacks in one way.

@@ -38,7 +38,7 @@ func TestPackagesWithoutTheDetectorStartNothing(t *testing.T) {
 	}
 }
 
-// starts tells of what may run two things at the same time.
+// starts recognizes what may run two things at the same time.
 func starts(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GoStmt:

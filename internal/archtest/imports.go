@@ -138,7 +138,7 @@ func heavy() map[string]string {
 	}
 }
 
-// within tells whether a package is at or below a path.
+// within reports whether a package is at or below a path.
 func within(pkg, path string) bool { return pkg == path || strings.HasPrefix(pkg, path+"/") }
 
 // layerOf is the layer of a package; false if none fits.

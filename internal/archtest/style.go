@@ -31,7 +31,7 @@ func checkLength(s *source) []Violation {
 }
 
 // checkComments wants one package comment in each package, which begins as go doc
-// expects it and, unless it is there for tests alone, tells its diagnostics.
+// expects it and, unless it is there for tests alone, names its diagnostics.
 func checkComments(sources []*source) []Violation {
 	first, doc, where := map[string]*source{}, map[string]string{}, map[string]*source{}
 	for _, s := range sources {

@@ -161,7 +161,7 @@ const Dropped = "dropped"
 
 // SweepCopies removes copies for the postmaster, postman/I_why, that have been there for
 // so long (M12). Their messages went on. postman/I is the only copy of a message and is
-// never touched, and neither is anything else. keep 0: nothing is done; dry: it is told
+// never touched, and neither is anything else. keep 0: nothing is done; dry: it is reported
 // and not done. Any number of processes may call it at once.
 func (p *AsideArea) SweepCopies(now time.Time, keep time.Duration, dry bool) ([]Recovered, error) {
 	if keep <= 0 {

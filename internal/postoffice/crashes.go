@@ -84,7 +84,7 @@ func TriesMarker(name string) (ino uint64, ok bool) { return numberAfter(triesPr
 // marker is beside its message: in router/, or in a further router directory.
 func marker(dir string, ino uint64) string { return dir + "/" + triesPrefix + inodeName(ino) }
 
-// tries reads the marker of a message in a router directory; number is the one in the
+// of reads the marker of a message in a router directory; number is the one in the
 // message's name. Lines of another message that had the number before are left out, and so
 // is a marker that is not ours: anybody may make files in router/.
 func (p *crashMarkers) of(dir string, number uint64, id SpoolID) ([]Try, error) {
@@ -115,7 +115,7 @@ func (p *crashMarkers) ours(info durable.Info) bool {
 	return info.Mode.IsRegular() && info.Nlink == 1 && p.trusts(info.UID)
 }
 
-// openMarker opens a marker for append and locks it, making it if need be. nil, nil:
+// open opens a marker for append and locks it, making it if need be. nil, nil:
 // another router has the lock.
 func (p *crashMarkers) open(dir string, ino uint64) (durable.File, error) {
 	name := marker(dir, ino)
@@ -154,7 +154,7 @@ func (p *crashMarkers) open(dir string, ino uint64) (durable.File, error) {
 	}
 }
 
-// noteTry adds a line to an open marker and tells how many there are for the message.
+// add adds a line to an open marker and returns how many there are for the message.
 func (p *crashMarkers) add(f durable.File, t Try) (int, error) {
 	b, err := readFile(f)
 	if err != nil {
@@ -217,7 +217,7 @@ func (p *crashMarkers) keeps(dir string, ino uint64, listed []durable.Entry) (bo
 		}
 		info, err := p.fs.Stat(dir + "/" + e.Name)
 		if errors.Is(err, fs.ErrNotExist) {
-			return true, nil // it has just been moved; the next round tells
+			return true, nil // it has just been moved; the next round decides
 		}
 		if err != nil {
 			return false, err

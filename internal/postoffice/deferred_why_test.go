@@ -75,7 +75,7 @@ func TestReasonGoesWithItsMessage(t *testing.T) {
 		}
 	}
 	name := reasonFile(Deferred, a.ID.Ino)
-	explain(Deferred, WasDeferred, "users: nobody answers")
+	explain(Deferred, WasDeferred, "users: no answer")
 	assert.Must(t, c.Defer("users"))
 	if done, err := o.Aside.SweepReasons(now.Add(time.Hour), false); err != nil || len(done) != 0 {
 		t.Errorf("beside its message: swept %v, %v", done, err)
@@ -86,7 +86,7 @@ func TestReasonGoesWithItsMessage(t *testing.T) {
 	assert.Get(o.Aside.Resubmit(strings.TrimPrefix(name, Deferred+"/reason.") + ".users"))(t)
 	explain(Deferred, WasResubmitted, "")
 	got, err := o.Aside.Reasons(a.ID)
-	if err != nil || len(got) != 2 || got[0].Text != "users: nobody answers" || got[1].What != WasResubmitted {
+	if err != nil || len(got) != 2 || got[0].Text != "users: no answer" || got[1].What != WasResubmitted {
 		t.Errorf("Reasons: got %+v, %v", got, err)
 	}
 	if list, err := o.Aside.Reasons(SpoolID{Ino: a.ID.Ino, MTime: 1}); err != nil || len(list) != 0 {

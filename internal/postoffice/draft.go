@@ -104,7 +104,7 @@ func openDraft(p *spool, name string) (*Draft, error) {
 	}
 	pooled := draftBuffers.Get().(*[]byte)
 	d := &Draft{p: p, f: f, name: name, dir: p.routers().first(), buf: (*pooled)[:0], pooled: pooled}
-	// The lock tells the sweep that the writer lives: between our chmod and our
+	// The lock shows the sweep that the writer lives: between our chmod and our
 	// rename the file looks like one that a dead submitter left.
 	if err := lock(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("create message: lock %s: %w", name, err), d.Abort())
@@ -382,7 +382,7 @@ func (d *Draft) Abort() error {
 }
 
 // withdraw makes the file one that no process takes up: it removes it or, where that
-// fails, takes its execute bit, so that a sweep removes it later. Its submitter is told
+// fails, takes its execute bit, so that a sweep removes it later. Its submitter was answered
 // that nothing was accepted, so both are tried twice; on a disk that refuses all of it
 // the message may arrive beside its repetition.
 func (d *Draft) withdraw() (err error) {

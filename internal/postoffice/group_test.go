@@ -252,6 +252,6 @@ func checkAccepted(t *testing.T, what string, f *cutfs.FS, got []Accepted, errs 
 		delete(texts, groupText(i))
 	}
 	if len(got) > 0 && len(texts) > 0 {
-		t.Errorf("%s: what nobody sent: %v", what, texts)
+		t.Errorf("%s: what no one sent: %v", what, texts)
 	}
 }

@@ -204,7 +204,7 @@ func TestMessageWithoutSpecificationIsRoutedAgainThoughItsRouterLives(t *testing
 	}
 }
 
-// A number that cannot be looked at is told, and does not keep the others.
+// A number that cannot be looked at is reported, and does not keep the others.
 func TestUnreadableNumberDoesNotKeepTheOthers(t *testing.T) {
 	_, dir := newPostOffice(t, 0)
 	deadOwner(t, dir, 55)
@@ -216,7 +216,7 @@ func TestUnreadableNumberDoesNotKeepTheOthers(t *testing.T) {
 	p := assert.Get(Open(Config{FS: disk}))(t)
 	before, told, err := p.Owners.Sweep(lockLines, nil)
 	if err != nil || len(told) != 1 || told[0].Action != Unreadable || told[0].Name != "owners/55" {
-		t.Errorf("first look: got %+v, %v, want owners/55 told", told, err)
+		t.Errorf("first look: got %+v, %v, want owners/55 reported", told, err)
 	}
 	_, done, err := p.Owners.Sweep(lockLines, before)
 	if err != nil || len(done) != 2 || done[1].Action != Swept || done[1].Name != "owners/56" {

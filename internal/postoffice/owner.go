@@ -81,7 +81,7 @@ func (p *OwnerTable) takeNumber(n int, content []byte) (*Owner, error) {
 	if left {
 		return nil, errTaken
 	}
-	// Crash: the kernel gives the lock back; the file stays and tells that whatever
+	// Crash: the kernel gives the lock back; the file stays and shows that whatever
 	// bears the number is stale.
 	l, err := p.fs.Lock(ownerFile(n), content)
 	if errors.Is(err, durable.ErrLocked) {

@@ -215,12 +215,12 @@ func OpenDir(dir string, hashLevels int, strict bool) (*PostOffice, error) {
 	return p, nil
 }
 
-// OnRenumber has fn told of each message that is about to be named after its inode
+// OnRenumber has fn called for each message that is about to be named after its inode
 // number because its file was copied or restored: id is its spool ID from then on, from
 // the number that it had. Set it before the postoffice is used.
 func (p *PostOffice) OnRenumber(fn func(id SpoolID, from uint64)) { p.renumbering = fn }
 
-// OnRemove has fn told of each file that is removed. Set it before the postoffice is used.
+// OnRemove has fn called for each file that is removed. Set it before the postoffice is used.
 func (p *PostOffice) OnRemove(fn func()) { p.removing = fn }
 
 // FS is the file system below the postoffice, for those who only look.
@@ -252,7 +252,7 @@ func Mode(dir string) (mode fs.FileMode, always, ok bool) {
 	return 0, false, false
 }
 
-// Directories lists the directories of every postoffice. RouterDirs tells what further
+// Directories lists the directories of every postoffice. Dirs lists what further
 // ones one has.
 func Directories() []string {
 	var list []string

@@ -8,8 +8,8 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// A message that was copied or restored is told of before its name changes: whoever
-// dies in between is told of it again by the next claim.
+// A message that was copied or restored is reported before its name changes: what
+// dies in between is reported again by the next claim.
 func TestRenumberingIsToldBeforeTheName(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	o := assert.Get(p.Owners.Take("test"))(t)

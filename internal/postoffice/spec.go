@@ -66,7 +66,7 @@ func (s *Spec) ReadInto(buf []byte) ([]byte, error) {
 }
 
 func (s *Spec) read(b []byte) ([]byte, error) {
-	// One byte more than the size known, so that a short read tells the end.
+	// One byte more than the size known, so that a short read shows the end.
 	if b = b[:cap(b)]; int64(len(b)) <= s.Info.Size {
 		b = make([]byte, s.Info.Size+1)
 	}
@@ -231,7 +231,7 @@ func (s *Spec) OpenMessage() (durable.File, durable.Info, error) {
 }
 
 // OpenWhole is OpenMessage for a message that mostly fits into a buffer: then that is all
-// of the file, which the size in its first line tells, and it was read and not described.
+// of the file, which the size in its first line shows, and it was read and not described.
 // It is nil for another one.
 func (s *Spec) OpenWhole(buf []byte) (durable.File, durable.Info, []byte, error) {
 	f, err := s.p.openRead(Queue + "/" + s.Name)

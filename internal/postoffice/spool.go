@@ -30,7 +30,7 @@ type spool struct {
 	largest int64 // bytes of a submission; 0: no limit
 	// group has drafts share commits; nil: each has its own.
 	group *durable.Group
-	// renumbering is told before a message gets another inode number's name.
+	// renumbering is called before a message gets another inode number's name.
 	renumbering func(id SpoolID, from uint64)
 	removing    func() // see OnRemove
 	// ensured are the directories whose names this process has made durable.

@@ -186,7 +186,7 @@ const DefaultPublicKeep = 7 * 24 * time.Hour
 // accepted and that no one has touched for so long: regular files without execute bit,
 // whose names we do not give, not locked. Whether such a file is open cannot be known:
 // its writer need not lock, may be another user's, and may live in another container.
-// One that comes back finds its name gone and tells its user so; what it wrote is in
+// One that comes back finds its name gone and reports that to its user; what it wrote is in
 // quarantine/. keep 0: nothing is done. Any number of routers may call it at once.
 func (p *Submissions) SweepForeign(now time.Time, keep time.Duration) ([]Recovered, error) {
 	if keep <= 0 {

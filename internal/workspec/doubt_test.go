@@ -58,7 +58,7 @@ func TestDel1SentOfOneOwnerLeavesTheOthers(t *testing.T) {
 		"a doubt is recorded, 9 takes it over":       {[4]int{9, 7, 9, 9}, []step{all(7), all(9), doubt(7, 0)}, [4]int{0, 7, 9, 9}},
 		"taken over by 9, which sends to all":        {[4]int{9, 9, 9, 9}, []step{all(7), doubt(7, 0, 1), all(9)}, [4]int{9, 9, 9, 9}},
 		"9 sends, the lock of 7 that did not":        {both, []step{all(9)}, [4]int{0, 0, 9, 9}},
-		"nobody is locked":                           {blank, []step{all(7), all(9)}, blank},
+		"no recipient is locked":                     {blank, []step{all(7), all(9)}, blank},
 		"taken from an owner that did not send":      {[4]int{0, 7, 9, 9}, []step{all(9), taken(7, 0), deferred(0)}, [4]int{0, 0, 9, 9}},
 		"7 to all, again 7 to a list":                {both, []step{all(7), list(7, 0), all(9)}, both},
 	} {

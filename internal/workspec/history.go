@@ -91,7 +91,7 @@ func (s *Spec) Orders() *Orders {
 	return o
 }
 
-// orders tells an event that is an order.
+// orders recognizes an event that is an order.
 func orders(e *Event) bool {
 	switch e.Event {
 	case EventHold, EventRelease, EventFrozen, EventThawed, EventRetry:
@@ -129,7 +129,7 @@ func (r *Order) take(e *Event) {
 	case EventHold:
 		r.release(e.Time)
 		r.Hold, r.Until = e, time.Time{}
-		// What is no time is none: held until somebody says otherwise.
+		// Invalid times are ignored: held until it is released.
 		if ms, err := strconv.ParseInt(e.Get(keyUntil), 10, 64); err == nil && ms > 0 {
 			r.Until = time.UnixMilli(ms)
 		}
@@ -329,7 +329,7 @@ func (m *Removal) Removed(r *Recipient) bool {
 	return e != nil && e.Event == EventRemoved && (r.Tag != TagFailed || m.failed[r.Offset] < e.LineOffset)
 }
 
-// Restored tells an open recipient that was put back.
+// Restored recognizes an open recipient that was put back.
 func (m *Removal) Restored(r *Recipient) bool {
 	if m == nil {
 		return false

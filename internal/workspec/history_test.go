@@ -153,7 +153,7 @@ func FuzzOrders(f *testing.F) {
 			}
 		}
 		if none := o.Of(1 << 60); !reflect.DeepEqual(none, Order{}) {
-			t.Errorf("nobody's: %+v", none)
+			t.Errorf("of no one: %+v", none)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 // the index that one is found, and read, without the others. It holds places and no
 // text, so what is read there is what the file says at that time.
 //
-// It is of a file that its writer has closed with a checksum, which tells it from another
+// It is of a file that its writer has closed with a checksum, which distinguishes it from another
 // one. What the router wrote keeps its place, and lines are appended (Extend): nothing
 // else happens to a specification. Where it does, by hand, places do not fit what stands
 // there, and Follow or Partial.Parse says so.
@@ -199,8 +199,8 @@ func isEvent(line []byte, event string) bool {
 
 func wholeLines(b []byte) []byte { return b[:bytes.LastIndexByte(b, '\n')+1] }
 
-// appendedLine tells whom one appended line is about, 0 being all. Of a line that no one
-// can read it tells no one.
+// appendedLine calls about for each recipient that one appended line is about, 0 being all;
+// for none if the line cannot be read.
 func appendedLine(line []byte, about func(recipient int64)) {
 	if len(line) < 2 {
 		return
@@ -310,7 +310,7 @@ func Whole(b []byte, from int64) *Partial {
 	return &Partial{Parts: []Part{{From: from, To: from + int64(len(b))}}, b: b}
 }
 
-// Partial tells what to read for the recipients of a host. nil: the whole file, because
+// Partial returns what to read for the recipients of a host. nil: the whole file, because
 // there are none, or because that is as cheap.
 func (o *Index) Partial(host string) *Partial {
 	e := o.pick(host)

@@ -451,7 +451,7 @@ func (p *parser) sender() (reason string) {
 	return ""
 }
 
-// verp reads a V line, which is between an s line and its first r line. It tells
+// verp reads a V line, which is between an s line and its first r line. It reports
 // whether it is one.
 func (p *parser) verp() bool {
 	if p.group == nil || p.rcpt != nil || p.group.HeaderOffset > 0 || p.group.Sender.VERP != "" || len(p.line) < 3 || p.line[1] != ' ' {

@@ -227,10 +227,10 @@ func (r *renumbering) verify(out []byte, edits []edit) error {
 	return nil
 }
 
-// tellsTheSame reports whether another history of the same file has the same content that programs act on:
-// of each recipient its last deferral, what a header or minage wished, and whether it is in
+// saysTheSame reports whether another history of the same file has the same content that
+// programs act on: of each recipient its last deferral, what a header or minage wished, and whether it is in
 // doubt; and every diagnostic, order and other event.
-func (s *Spec) tellsTheSame(other *Spec) bool {
+func (s *Spec) saysTheSame(other *Spec) bool {
 	if s.ZOffset != other.ZOffset || !other.Complete || !reflect.DeepEqual(s.Groups, other.Groups) || len(s.Diagnostics) != len(other.Diagnostics) {
 		return false
 	}

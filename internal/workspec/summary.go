@@ -85,7 +85,7 @@ func Summarise(file []byte, now time.Time) []byte {
 			break
 		}
 	}
-	if after, err := Parse(out); err != nil || !s.tellsTheSame(after) {
+	if after, err := Parse(out); err != nil || !s.saysTheSame(after) {
 		return nil
 	}
 	return out

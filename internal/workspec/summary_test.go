@@ -134,7 +134,7 @@ func TestSummaryLeavesAllElse(t *testing.T) {
 		}
 		_, text = before, after
 	}
-	// Who was held begins a new run: its first deferral behind it is told.
+	// Who was held begins a new run: its first deferral behind it is kept.
 	if got := life(t, out, 0); !slices.Equal(got, []string{"1 451 later", "10 451 later", "19 451 later"}) {
 		t.Errorf("held: %q", got)
 	}

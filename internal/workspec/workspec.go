@@ -6,7 +6,7 @@
 // A specification is written once by the router (Writer), closed by its z line,
 // then only tags change in place and whole lines are appended. The line "z BYTES SUM"
 // gives its own byte offset, so it is right only behind everything that it closes, and
-// a checksum of that, which tells zeros of a lost block from those of a sender.
+// a checksum of that, which distinguishes zeros of a lost block from those of a sender.
 // The line "z -" after the @ line promises it: without that promise a file that was
 // cut between two groups would look like one of a writer that knows no z line.
 //

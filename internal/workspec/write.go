@@ -426,7 +426,7 @@ func lost(b []byte) bool {
 }
 
 // For is the address that a recipient gets the message from: the sender's, or with VERP
-// one that names the recipient, so that whatever comes back tells whom it is about:
+// one that names the recipient, so that whatever comes back names whom it is about:
 // owner-list+user=host.example@our.example. The recipient's domain is written in A-labels.
 // A sender without a domain, or a recipient that is no address with one, has no such form.
 func (s *Sender) For(recipient string) string {

@@ -214,7 +214,7 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// M2's side of the router: a full disk is told, not passed over.
+// M2's side of the router: a full disk is an error of Close.
 func TestWriteErrorComesOutOfClose(t *testing.T) {
 	for from := 1; from <= 3; from++ {
 		f := &failing{from: from}

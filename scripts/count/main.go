@@ -48,7 +48,7 @@ func main() {
 	if err := filepath.WalkDir(".", c.visit); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("lines of Go: %d product (cmd, internal), %d tests (_test.go), %d programs and helpers for tests\n", c.product, c.tests, c.others)
+	fmt.Printf("lines of Go: %d product (cmd, internal), %d tests (_test.go, and folders in internal named …test), %d programs and helpers for tests\n", c.product, c.tests, c.others)
 	show("files without tests in a folder", c.files)
 	show("methods of a type", c.methods)
 	show("fields of a struct", c.fields)
@@ -102,6 +102,8 @@ func (c *counter) source(path string, text []byte) error {
 	case strings.HasSuffix(path, "_test.go"):
 		c.tests += lines
 		return nil
+	case strings.HasPrefix(path, "internal") && strings.HasSuffix(dir, "test"):
+		c.tests += lines
 	case strings.HasPrefix(path, "internal") && strings.HasSuffix(dir, "test"):
 		c.tests += lines // helpers that several packages' tests share
 	case strings.HasPrefix(path, "cmd") || strings.HasPrefix(path, "internal"):

@@ -1,33 +1,39 @@
 // Command crash kills the real programs at each state-changing system call that they
 // make under load, and prints what was lost, came twice or was left: a table of
-// process, system call and object. It exits 1 if anything was, or if less than 95 % of
-// the steps that strace sees were killed at. It needs root and strace.
+// process, system call and object. With -errors those calls fail instead, one after the
+// other, or write half. It exits 1 if anything was lost, came twice or was left, or if less
+// than 95 % of the steps that strace sees were killed at. It needs root, and strace for kills.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"zmailer/test/faults"
 	"zmailer/test/inject"
 	"zmailer/test/kill"
 )
 
 func main() {
 	inject.Main()
-	quick := flag.Bool("quick", false, "each step once, no recoveries, not the whole system")
-	lanes := flag.Int("lanes", 4, "systems that are killed at the same time")
-	limit := flag.Duration("limit", 4*time.Minute, "for the kills; what is not reached by then is not covered")
-	only := flag.String("only", "", "steps whose `text` holds this: \"router renameat\", \"ta-smtp\"")
+	var o kill.Options
+	fail := flag.Bool("errors", false, "system calls fail; no program is killed")
+	flag.BoolVar(&o.Quick, "quick", false, "each step once, no recoveries, not the whole system")
+	flag.IntVar(&o.Lanes, "lanes", 0, "systems at the same time; 0: 4 for kills, 2 for errors")
+	flag.DurationVar(&o.Limit, "limit", 4*time.Minute, "what is not reached by then is not covered")
+	flag.StringVar(&o.Only, "only", "", "steps whose `text` holds this: \"router renameat\", \"EIO from router\", \"ta-smtp\"")
 	keep := flag.Bool("keep", false, "leave the systems' directories")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	failed, err := run(ctx, kill.Options{Out: os.Stdout, Quick: *quick, Lanes: *lanes, Limit: *limit, Only: *only}, *keep)
+	o.Out = os.Stdout
+	failed, err := run(ctx, o, *fail, *keep)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "crash:", err)
 	}
@@ -37,7 +43,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, o kill.Options, keep bool) (failed bool, err error) {
+func run(ctx context.Context, o kill.Options, fail, keep bool) (failed bool, err error) {
 	if o.Dir, err = os.MkdirTemp("", "crash-"); err != nil {
 		return false, err
 	}
@@ -46,12 +52,32 @@ func run(ctx context.Context, o kill.Options, keep bool) (failed bool, err error
 	} else {
 		defer os.RemoveAll(o.Dir)
 	}
-	t, err := kill.Run(ctx, o)
-	if t == nil {
-		return false, err
+	var table interface {
+		Print(w io.Writer) error
+		Failed() bool
 	}
-	if perr := t.Print(o.Out); err == nil {
+	if fail {
+		if o.Lanes == 0 {
+			o.Lanes = 2
+		}
+		t, ferr := faults.Run(ctx, faults.Options{Dir: o.Dir, Out: o.Out, Quick: o.Quick, Limit: o.Limit, Only: o.Only, Lanes: o.Lanes})
+		if t == nil {
+			return false, ferr
+		}
+		table, err = t, ferr
+	} else {
+		if o.Lanes == 0 {
+			o.Lanes = 4
+		}
+		t, kerr := kill.Run(ctx, o)
+		if t == nil {
+			return false, kerr
+		}
+		table, err = t, kerr
+	}
+	if perr := table.Print(o.Out); err == nil {
 		err = perr
 	}
-	return t.Failed() && o.Only == "", err
+	// Of some kills alone the coverage says nothing.
+	return table.Failed() && (fail || o.Only == ""), err
 }

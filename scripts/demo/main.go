@@ -87,13 +87,13 @@ file/*
 	command="ta-mailbox --slots=4 $channel"
 `
 
-// answer is how the other host takes recipients: busy@ is told to come back once,
-// nobody@ does not exist.
+// answer is how the other host takes recipients: busy@ gets a temporary failure once,
+// unknown@ does not exist.
 func answer(address string, attempt int) string {
 	switch {
 	case strings.HasPrefix(address, "busy@") && attempt == 1:
 		return "451 4.7.1 come back a little later"
-	case strings.HasPrefix(address, "nobody@"):
+	case strings.HasPrefix(address, "unknown@"):
 		return "550 5.1.1 no such user here"
 	}
 	return ""
@@ -131,10 +131,10 @@ func scenes(s *suite.Suite, remote *peer.Sink, life *life) error {
 		return err
 	}
 	scene("4. To a host that answers 550: the sender gets a report")
-	if err := overSMTP(s, "nobody@far.example"); err != nil {
+	if err := overSMTP(s, "unknown@far.example"); err != nil {
 		return err
 	}
-	if err := errors.Join(mail(s, "bob", 1, "nobody@far.example"), logged(s, "delivered", 1, "bob@demo.example")); err != nil {
+	if err := errors.Join(mail(s, "bob", 1, "unknown@far.example"), logged(s, "delivered", 1, "bob@demo.example")); err != nil {
 		return err
 	}
 	scene("5. To a local and a remote recipient at once, through submit -t")

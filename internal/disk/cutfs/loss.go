@@ -120,7 +120,7 @@ func (f *FS) Pending() int {
 	return len(f.disk.pending)
 }
 
-// Changes tells of each change that no sync covers, with its number, whether it
+// Changes reports of each change that no sync covers, with its number, whether it
 // survives a loss.
 func (f *FS) Changes(loss Loss) string {
 	f.disk.mu.Lock()

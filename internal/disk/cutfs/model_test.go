@@ -45,7 +45,7 @@ func pair(t *testing.T, m Model) *FS {
 	return f
 }
 
-// where tells which of some names are there.
+// where returns which of some names are there.
 func where(t *testing.T, f *FS, names ...string) string {
 	t.Helper()
 	var there []string

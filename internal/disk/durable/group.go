@@ -34,7 +34,7 @@ type member struct {
 	turn chan turn // one value
 }
 
-// turn is what a member is told: to sync for all that wait, or how it was done for it.
+// turn is what a member waits for: to sync for all that wait, or how it was done for it.
 type turn struct {
 	leads bool
 	err   error
@@ -48,7 +48,7 @@ func NewGroup(f FS) *Group {
 	return nil
 }
 
-// Sync makes a file durable, as File.Sync does. The sync that it is told of has begun
+// Sync makes a file durable, as File.Sync does. The sync that it returns from began
 // after the call. An error may be another file's: nothing of the group that shared it
 // may be trusted.
 func (g *Group) Sync(f File) error {

@@ -149,7 +149,7 @@ func TestFailedSyncIsOfAllThatSharedIt(t *testing.T) {
 	}
 }
 
-// M2: no answer precedes its sync: the sync that a file is told of began after the call.
+// M2: no answer precedes its sync: the sync that a file waited for began after the call.
 func TestSyncBeganAfterTheCall(t *testing.T) {
 	s := &shared{}
 	g := &Group{fs: s}
@@ -189,7 +189,7 @@ func TestDiskThatSharesNothingSyncsEach(t *testing.T) {
 	}
 }
 
-// K1: many files of the real file system are synced at once; one that cannot be is told.
+// K1: many files of the real file system are synced at once; one that cannot be is an error.
 func TestManyFilesAreSyncedAtOnce(t *testing.T) {
 	o := assert.Get(NewOS(t.TempDir()))(t)
 	defer o.Close()
@@ -234,7 +234,8 @@ func TestMountIsFoundByItsNumber(t *testing.T) {
 		"none":                 {1, 1, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if kind, source := mountOf([]byte(mounts), c.major, c.minor); kind != c.kind || source != c.source {
+			m := findMount([]byte(mounts), deviceNumber(unix.Mkdev(c.major, c.minor)), "")
+			if kind, source := m.Kind, m.Source; kind != c.kind || source != c.source {
 				t.Errorf("got %q, %q, want %q, %q", kind, source, c.kind, c.source)
 			}
 		})

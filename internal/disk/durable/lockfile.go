@@ -28,8 +28,8 @@ type UntrustedError struct {
 }
 
 func (e *UntrustedError) Error() string {
-	return fmt.Sprintf("lock %s: %s of uid %d is no lock file of uid %d; look who made it, remove it and start again",
-		e.Path, e.What, e.UID, os.Geteuid())
+	return fmt.Sprintf("lock %s: uid %d owns it and it is %s; a lock file must be a regular file of uid %d: find out who made it, then remove it",
+		e.Path, e.UID, e.What, os.Geteuid())
 }
 
 func (e *UntrustedError) Unwrap() []error {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadDir implements FS with getdents(2), which tells inode and type without a
+// ReadDir implements FS with getdents(2), which returns inode and type without a
 // stat for each name.
 func (o *OS) ReadDir(name string) ([]Entry, error) {
 	var list []Entry

@@ -61,16 +61,19 @@ func MountOf(dir string) (Mount, error) {
 	if err != nil {
 		return Mount{}, err
 	}
-	major, minor := unix.Major(st.Dev), unix.Minor(st.Dev)
-	m := findMount(text, fmt.Sprintf("%d:%d", major, minor), full)
+	m := findMount(text, deviceNumber(st.Dev), full)
 	if m.Kind == "ext3" || m.Kind == "ext4" {
-		m.Journal = journalOf(fmt.Sprintf("/sys/dev/block/%d:%d", major, minor), "/sys/fs/ext4")
+		m.Journal = journalOf("/sys/dev/block/"+deviceNumber(st.Dev), "/sys/fs/ext4")
 	}
 	return m, nil
 }
 
+// deviceNumber writes the number of a device as mountinfo has it.
+func deviceNumber(dev uint64) string { return fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev)) }
+
 // findMount finds the last mount, proc(5), on which a path is: by the number of its device,
-// or else by the path, since btrfs gives each subvolume a number that is not there.
+// or else by the path, since btrfs gives each subvolume a number that is not there. Without a path the first mount
+// with the number is found.
 func findMount(mountinfo []byte, number, full string) Mount {
 	var byNumber, byPath Mount
 	for line := range strings.Lines(string(mountinfo)) {
@@ -83,7 +86,7 @@ func findMount(mountinfo []byte, number, full string) Mount {
 		if len(g) > 2 {
 			m.Options = append(m.Options, strings.Split(g[2], ",")...)
 		}
-		inside := m.Point == full || strings.HasPrefix(full, strings.TrimSuffix(m.Point, "/")+"/")
+		inside := full != "" && (m.Point == full || strings.HasPrefix(full, strings.TrimSuffix(m.Point, "/")+"/"))
 		if f[2] == number && (byNumber.Kind == "" || inside) {
 			byNumber = m
 		}

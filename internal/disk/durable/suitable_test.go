@@ -77,12 +77,12 @@ func TestDur4UnsuitableFileSystemsAreNamed(t *testing.T) {
 		"f2fs, fsync_mode=strict": {mount("f2fs", "", "rw,fsync_mode=strict"), "", ""},
 		"f2fs, fsync_mode nobarrier": {mount("f2fs", "", "rw,fsync_mode=nobarrier"), "fsync_mode=nobarrier",
 			"fsync_mode=nobarrier"},
-		"overlay":               {mount("overlay", "", "rw,upperdir=/u"), "", ""},
-		"overlay, volatile":     {mount("overlay", "", "rw,volatile"), "volatile", "volatile"},
-		"tmpfs":                 {mount("tmpfs", "", "rw"), "lost", "lost"},
-		"nfs4":                  {mount("nfs4", "", "rw"), "local", "local"},
-		"glusterfs":             {mount("fuse.glusterfs", "", "rw"), "local", "local"},
-		"one that nobody knows": {mount("jfs", "", "rw"), "not known", ""},
+		"overlay":           {mount("overlay", "", "rw,upperdir=/u"), "", ""},
+		"overlay, volatile": {mount("overlay", "", "rw,volatile"), "volatile", "volatile"},
+		"tmpfs":             {mount("tmpfs", "", "rw"), "lost", "lost"},
+		"nfs4":              {mount("nfs4", "", "rw"), "local", "local"},
+		"glusterfs":         {mount("fuse.glusterfs", "", "rw"), "local", "local"},
+		"an unknown one":    {mount("jfs", "", "rw"), "not known", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for strict, want := range map[bool]string{false: c.normal, true: c.strict} {

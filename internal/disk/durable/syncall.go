@@ -1,10 +1,7 @@
 package durable
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -135,16 +132,16 @@ func storageOf(fd int) storage {
 	if err != nil {
 		return storage{}
 	}
-	kind, source := mountOf(mounts, unix.Major(st.Dev), unix.Minor(st.Dev))
+	m := findMount(mounts, deviceNumber(st.Dev), "")
 	s := storage{}
-	switch kind {
+	switch m.Kind {
 	case "xfs":
 		s.journalled = true
 	case "ext3", "ext4":
 		// jbd2 shows the journals in use, as vda1-8; a file system without one is not there.
-		dev, err := filepath.EvalSymlinks(source)
+		dev, err := filepath.EvalSymlinks(m.Source)
 		if err != nil {
-			dev = source
+			dev = m.Source
 		}
 		found, err := filepath.Glob("/proc/fs/jbd2/" + strings.ReplaceAll(strings.TrimPrefix(dev, "/dev/"), "/", "!") + "-*")
 		s.journalled = err == nil && len(found) > 0
@@ -152,21 +149,6 @@ func storageOf(fd int) storage {
 	}
 	s.journalled = s.journalled && kernelFrom(5, 2)
 	return s
-}
-
-// mountOf finds the type and the device of a file system by its number, proc(5).
-func mountOf(mountinfo []byte, major, minor uint32) (kind, source string) {
-	number := fmt.Sprintf("%d:%d", major, minor)
-	lines := bufio.NewScanner(bytes.NewReader(mountinfo))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		left, right, ok := strings.Cut(lines.Text(), " - ")
-		f, g := strings.Fields(left), strings.Fields(right)
-		if ok && len(f) > 2 && len(g) > 1 && f[2] == number {
-			return g[0], g[1]
-		}
-	}
-	return "", ""
 }
 
 // kernelFrom reports whether the kernel is of this version or later.

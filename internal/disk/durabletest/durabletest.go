@@ -44,7 +44,7 @@ func Run(t *testing.T, fresh func(t *testing.T) durable.FS) {
 		"remove is for files":                        removeIsForFiles,
 		"mkdir has exactly the mode":                 mkdirHasExactMode,
 		"chmod changes the mode alone":               chmodChangesMode,
-		"readdir tells names, inodes and types":      readDirTellsAll,
+		"readdir lists names, inodes and types":      readDirTellsAll,
 		"readdir of many names":                      readDirOfMany,
 		"stat describes":                             statDescribes,
 		"sync of files and directories":              syncWorks,
@@ -81,7 +81,7 @@ func read(t *testing.T, f durable.FS, name string) string {
 	return string(b)
 }
 
-// refused checks an error's kind and that it tells the name and the operation.
+// refused checks an error's kind and that it names the name and the operation.
 func refused(t *testing.T, what string, err, want error, name string) {
 	t.Helper()
 	if !errors.Is(err, want) {

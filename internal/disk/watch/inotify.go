@@ -109,7 +109,7 @@ var past = time.Unix(1, 0)
 // errOverflow: events are lost, and some may have been given.
 //
 // One read(2) that leaves room in the buffer has emptied the kernel's queue, and the
-// poller tells of all that comes later: a second read that says EAGAIN is not needed.
+// poller reports all that comes later: a second read that says EAGAIN is not needed.
 func (n *notifier) wait(take func(dir string, name []byte) bool) error {
 	var failed error
 	err := n.conn.Read(func(fd uintptr) (done bool) {

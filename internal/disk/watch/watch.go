@@ -1,4 +1,4 @@
-// Package watch tells that something may have changed in directories: inotify(7) is
+// Package watch reports that something may have changed in directories: inotify(7) is
 // the hint, a periodic look is the truth. A hint may be lost, late or for a file
 // that is gone again; whoever gets one looks at the directory itself.
 //
@@ -244,7 +244,7 @@ func (w *Watcher) poll() {
 	}
 }
 
-// heard is told how a look at a notifier ended.
+// heard takes in how a look at a notifier ended.
 func (w *Watcher) heard(n *notifier, err error) {
 	switch {
 	case err == nil, errors.Is(err, os.ErrDeadlineExceeded):

@@ -6,8 +6,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Written tells that something in a directory was written, made or removed, for who reads
-// along in its files. Whatever comes before it is taken is told once. Nothing ever comes
+// Written reports that something in a directory was written, made or removed, for who reads
+// along in its files. Whatever comes before it is taken is reported once. Nothing ever comes
 // where the kernel refuses a watch, so its reader looks by period, too. It ends with ctx.
 func Written(ctx context.Context, dir string) <-chan struct{} {
 	c := make(chan struct{}, 1)

@@ -17,20 +17,20 @@ func TestWhatIsWrittenIsTold(t *testing.T) {
 		select {
 		case <-c:
 		case <-time.After(10 * time.Second):
-			t.Fatalf("%s: nothing is told", what)
+			t.Fatalf("%s: nothing is reported", what)
 		}
 	}
 	f := assert.Get(os.Create(filepath.Join(dir, "journal")))(t)
 	defer f.Close()
 	told("a new file")
-	// What is told late is of before; a line is told after it in any case.
+	// What is reported late is of before; a line is told after it in any case.
 	for range 3 {
 		assert.Get(f.WriteString("line\n"))(t)
 		told("a line")
 	}
 	select {
 	case <-Written(t.Context(), filepath.Join(dir, "none")):
-		t.Error("a directory that is not there: something is told")
+		t.Error("a directory that is not there: something is reported")
 	default:
 	}
 }

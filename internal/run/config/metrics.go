@@ -61,7 +61,7 @@ func parseMetrics(words []string) (map[string]string, error) {
 	return places, nil
 }
 
-// checkLoopback takes unix and a host:port of this machine alone: nobody logs in there.
+// checkLoopback takes unix and a host:port of this machine alone: no one logs in there.
 func checkLoopback(place string) error {
 	if place == "unix" {
 		return nil

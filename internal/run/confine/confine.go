@@ -111,7 +111,7 @@ type Account struct {
 	Groups   []int
 }
 
-// Account looks up DAEMONUSER. nil without an error: nobody is named, or we are an
+// Account looks up DAEMONUSER. nil without an error: no user is named, or we are an
 // ordinary user, whose postoffice is served as his.
 func (p Plan) Account() (*Account, error) {
 	if p.User == "" {

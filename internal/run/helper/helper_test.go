@@ -38,7 +38,7 @@ func TestMessagesComeWithTheirFiles(t *testing.T) {
 	if files, err := Receive(ours, 100, &got); err == nil || len(files) != 0 {
 		t.Errorf("a message that is none: %d files, %v", len(files), err)
 	}
-	// Nobody has the other end any more.
+	// No process has the other end any more.
 	if _, err := r.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the pipe: %v", err)
 	}

@@ -39,19 +39,6 @@ func hidden(r rune) bool { return unicode.IsControl(r) || Unseen(r) }
 // Unseen reports whether a character is invisible, but changes how others are shown.
 func Unseen(r rune) bool { return unicode.Is(unicode.Cf, r) }
 
-// CleanLines is Clean for each line of a text.
-func CleanLines(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		line, ended := strings.CutSuffix(line, "\n")
-		b.WriteString(Clean(line))
-		if ended {
-			b.WriteByte('\n')
-		}
-	}
-	return b.String()
-}
-
 // Blank replaces each ASCII control character by a blank. What is not UTF-8 stays.
 func Blank(s string) string { return replaceControl(s, ' ') }
 

@@ -16,7 +16,6 @@ func TestUnsafeCharactersAreReplaced(t *testing.T) {
 		"a replacement character": {Clean, "a\uFFFDb", "a\uFFFDb"},
 		"reversed order":          {Clean, "moc.elpmaxe\u202ebob", `moc.elpmaxe\x202ebob`},
 		"a soft hyphen":           {Clean, "soft\u00adhyphen", `soft\xadhyphen`},
-		"several lines":           {CleanLines, "a\x1b\nb\n\nc", "a\\x1b\nb\n\nc"},
 		"blanks":                  {Blank, "a\r\n\x7fü\xff", "a   ü\xff"},
 		"marks":                   {Mask, "a\t\x7fü\xff", "a??ü?"},
 		"words of several lines":  {OneLine, " one\n two\tthree ", "one two three"},

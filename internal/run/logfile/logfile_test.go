@@ -59,7 +59,7 @@ func TestReopenLosesAndPartsNoLine(t *testing.T) {
 	}
 }
 
-// A full disk holds up nobody; how much was lost is told when there is room again.
+// A full disk holds up no one; how much was lost is logged when there is room again.
 func TestFullDiskLosesLinesAndTellsHowMany(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")

@@ -13,7 +13,7 @@ import (
 )
 
 // Sec1: in a directory of another user's, root's log is written to no file that the user has
-// linked there, also when it is reopened; and the link keeps nobody from a log.
+// linked there, also when it is reopened; and the link keeps no one from a log.
 func TestSec1LinkedLogIsNotWritten(t *testing.T) {
 	dir := t.TempDir()
 	path, victim := filepath.Join(dir, "log"), filepath.Join(dir, "victim")

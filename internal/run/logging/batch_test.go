@@ -49,7 +49,7 @@ func available(t *testing.T, r *os.File) string {
 	return string(b[:max(n, 0)])
 }
 
-// What a person is to see is out before the step behind it, whatever kills the process
+// What an operator is to see is out before the step behind it, whatever kills the process
 // there, and with it what was said before.
 func TestWarningsAreOutAtOnce(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelWarn, slog.LevelError} {

@@ -60,30 +60,6 @@ func (l *Line) Duration(key string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// AppendText appends the line in the text form, with a newline.
-func (l *Line) AppendText(b []byte) []byte {
-	b = append(b, "time="...)
-	b = l.Time.AppendFormat(b, "2006-01-02T15:04:05.000Z07:00")
-	b = append(append(b, " level="...), l.Level.String()...)
-	b = appendPair(b, "msg", l.Event)
-	if l.Program != "" {
-		b = appendPair(b, "program", l.Program)
-	}
-	for _, f := range l.Fields {
-		b = appendPair(b, f.Key, f.Value)
-	}
-	return append(b, '\n')
-}
-
-func appendPair(b []byte, key, value string) []byte {
-	b = append(append(b, ' '), key...)
-	b = append(b, '=')
-	if value == "" || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == '"' || r == '=' || r >= 0x7f }) {
-		return strconv.AppendQuote(b, value)
-	}
-	return append(b, value...)
-}
-
 // put takes a key; the four that every line has are not among the fields.
 func (l *Line) put(key, value string) (ok bool) {
 	var err error

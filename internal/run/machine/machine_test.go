@@ -37,7 +37,7 @@ func TestWhatWasStartedMayWakeLate(t *testing.T) {
 	in, out, err := os.Pipe()
 	assert.Must(t, err)
 	defer in.Close()
-	// It tells the slack of a process that it starts.
+	// It prints the slack of a process that it starts.
 	cmd := exec.Command("sh", "-c", "cat /proc/self/timerslack_ns; true")
 	cmd.Stdout = out
 	assert.Must(t, Start(cmd))

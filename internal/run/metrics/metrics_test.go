@@ -58,7 +58,7 @@ func TestTextIsWhatPrometheusReads(t *testing.T) {
 		t.Errorf("got %v, want the sum 3.5", got)
 	}
 	if len(f["zmailer_unknown"].Samples) > 0 {
-		t.Error("a family that nobody made")
+		t.Error("a family that no one made")
 	}
 	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds",
 		"process_start_time_seconds", "go_goroutines", "go_memstats_heap_alloc_bytes", "zmailer_program_info"} {

@@ -90,7 +90,7 @@ func TestWatchdogIsFedByALoopThatGoesRound(t *testing.T) {
 		<-asked
 	}
 	if got, ok := told(t, c, time.Millisecond); ok {
-		t.Errorf("nobody has answered, got %q", got)
+		t.Errorf("no one has answered, got %q", got)
 	}
 }
 

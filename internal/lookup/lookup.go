@@ -45,7 +45,6 @@ type PAM = pam.Config
 // CheckPassword checks the one password that stands on its input.
 func CheckPassword(c PAM) error { return pam.Run(c) }
 
-// database is what is asked.
 type database interface {
 	// Lookup gives a key's value. ok is false only if there is surely no such key.
 	Lookup(ctx context.Context, key string) (text string, ok bool, err error)
@@ -126,7 +125,6 @@ func (s *server) load() error {
 	return nil
 }
 
-// answer answers one request.
 func (s *server) answer(ctx context.Context, key string) socketmap.Reply {
 	ctx, cancel := context.WithTimeout(ctx, s.c.Timeout)
 	defer cancel()

@@ -55,7 +55,6 @@ type Batch struct {
 	working       sync.WaitGroup
 }
 
-// question is a key of a table.
 type question struct {
 	t   Table
 	key string

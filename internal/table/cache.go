@@ -18,7 +18,6 @@ type cached struct {
 	answers *memo.Memo[answer]
 }
 
-// answer is what a table has said.
 type answer struct {
 	value Value
 	ok    bool

@@ -165,7 +165,6 @@ func (d *db) reopen() error {
 	return err
 }
 
-// damaged notes that a file gave nonsense.
 func (d *db) damaged(f *dbFile) {
 	d.mu.Lock()
 	f.damaged = true
@@ -241,12 +240,10 @@ func guard(do func() error) (err error) {
 	return do()
 }
 
-// view runs do in a transaction.
 func (f *dbFile) view(do func(tx *bbolt.Tx) error) error {
 	return guard(func() error { return f.bolt.View(do) })
 }
 
-// header reads the header.
 func (f *dbFile) header() (h header, err error) {
 	err = f.view(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte(headBucket))

@@ -27,7 +27,6 @@ type file struct {
 	bad     error // why the file that is there now is not the one in entries
 }
 
-// openFile reads a text table.
 func openFile(s Source, o Options) (Table, error) {
 	f := &file{path: s.Rest, kind: text.Kind(o.Name), o: o}
 	if !slices.Contains(text.Kinds(), f.kind) {
@@ -44,7 +43,6 @@ func silent(string, int64, int64) {}
 // settled is how old a change must be before it is believed whole.
 const settled = 100 * time.Millisecond
 
-// read reads the file.
 func (f *file) read() error {
 	h, list, err := readText(f.kind, f.path, silent)
 	if err != nil {

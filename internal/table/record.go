@@ -31,7 +31,6 @@ type header struct {
 	Made    string `json:"made"` // RFC 3339
 }
 
-// record is what stands at a key.
 type record struct {
 	line int
 	text string
@@ -73,7 +72,6 @@ func decode(key, next, b []byte) (record, error) {
 	return record{int(line), string(b[4+n:])}, nil
 }
 
-// encode gives the bytes of a header.
 func (h header) encode() ([]byte, error) {
 	b, err := json.Marshal(h)
 	if err != nil {

@@ -20,7 +20,6 @@ func sign(info fs.FileInfo) signature {
 	return signature{uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Mode, st.Uid, st.Gid}
 }
 
-// signPath is the signature of the file at a path.
 func signPath(path string) (signature, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -16,7 +16,6 @@ type Source struct {
 	Rest   string // what stands behind the colon
 }
 
-// schemes are those that Parse takes.
 func schemes() []string { return []string{"file", "db", "sqlite", "ldap", "exec", "socket"} }
 
 // IsScheme reports whether a word is a kind of source.

@@ -55,7 +55,6 @@ const DefaultTimeout = 5 * time.Second
 // DefaultParallel is how many lookups one source is asked for at the same time.
 const DefaultParallel = 32
 
-// withDefaults fills in what was left out.
 func (o Options) withDefaults() Options {
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout

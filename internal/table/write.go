@@ -121,7 +121,6 @@ func unique(kind text.Kind, in string, entries []text.Entry) ([]text.Entry, erro
 	return entries, worst
 }
 
-// counter tells how much was read.
 type counter struct {
 	r        io.Reader
 	done, of int64

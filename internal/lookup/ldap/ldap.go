@@ -154,7 +154,6 @@ func (d *Directory) dial(ctx context.Context, u string) (*ldap.Conn, error) {
 	return conn, nil
 }
 
-// drop ends the connection.
 func (d *Directory) drop() {
 	if d.conn != nil {
 		d.conn.Close()

@@ -31,13 +31,11 @@ func Check(scheme, path string) error {
 	return &config.Error{File: path, Reason: fmt.Sprintf("%q is served by no program of ours: want sqlite or ldap", scheme)}
 }
 
-// setting is a value and its line.
 type setting struct {
 	text string
 	line int
 }
 
-// file is what was read.
 type file struct {
 	path   string
 	values map[string]setting
@@ -85,12 +83,10 @@ func read(path string, known ...string) (*file, error) {
 	return f, nil
 }
 
-// bad notes an error.
 func (f *file) bad(line int, reason string) {
 	f.errs = append(f.errs, &config.Error{File: f.path, Line: line, Reason: reason})
 }
 
-// err is the first error.
 func (f *file) err() error {
 	if len(f.errs) == 0 {
 		return nil

@@ -90,14 +90,12 @@ func (c classes) aged(limit time.Time) (o job, ok bool) {
 	return o, ok
 }
 
-// take removes a message from its class.
 func (c classes) take(o job) {
 	if l := c.of(o.dir()); l != nil && len(l.queue) > 0 && l.queue[0].name == o.name {
 		l.queue = l.queue[1:]
 	}
 }
 
-// dir is the directory that the message is in.
 func (o *job) dir() string { return path.Dir(postoffice.RouterPath(o.name)) }
 
 // sort puts the listed messages of a directory in the order in which they are to be

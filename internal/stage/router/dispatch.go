@@ -336,7 +336,6 @@ func (d *dispatcher) wait(name string) {
 	d.wake.by(p.until, d.now())
 }
 
-// fine ends the pauses.
 func (d *dispatcher) fine(name string) {
 	if d.pause.length != 0 {
 		d.pause = pause{}

@@ -38,7 +38,6 @@ func newMeters(s *metrics.Set) meters {
 	return m
 }
 
-// routed counts a message that was handed over.
 func (m *meters) routed(c *postoffice.Claim, start time.Time, now func() time.Time) {
 	if m.messages == nil {
 		return

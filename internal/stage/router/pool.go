@@ -66,7 +66,6 @@ func (p *pool) add(o jobResult) (idle bool) {
 	return p.idle
 }
 
-// reports takes what was reported.
 func (p *pool) reports() []jobResult {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,14 +162,12 @@ func (d *dispatcher) report(o jobResult) {
 	}
 }
 
-// settle acts on what was reported.
 func (d *dispatcher) settle() {
 	for _, o := range d.reports() {
 		d.ended(o)
 	}
 }
 
-// ended takes one outcome.
 func (d *dispatcher) ended(o jobResult) {
 	d.running--
 	d.alone = false

@@ -96,7 +96,6 @@ func (r *Router) resubmit() error {
 	return err
 }
 
-// giveToRouter gives one message back.
 func (r *Router) giveToRouter(w postoffice.Waiting, now time.Time) error {
 	a, err := r.po.Aside.RecallTo(r.po.Router.Dir(), postoffice.Deferred, w.Name, w.ID)
 	if errors.Is(err, postoffice.ErrGone) {

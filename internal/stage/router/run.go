@@ -94,7 +94,7 @@ func isHinted(name string) bool {
 	return marker || isMessage(name)
 }
 
-// order is a message that a worker is to route.
+// job is a message that a worker is to route.
 type job struct {
 	name  string // as Claim takes it
 	tried bool   // it has crashed routers: nothing else is routed beside it
@@ -103,7 +103,7 @@ type job struct {
 	since time.Time
 }
 
-// outcome is what routing it came to.
+// jobResult is what routing it came to.
 type jobResult struct {
 	name string
 	err  error

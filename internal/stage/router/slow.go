@@ -166,7 +166,6 @@ func (c *waitlist) add(o job) {
 	c.queue = append(c.queue, o)
 }
 
-// take takes the first one.
 func (c *waitlist) take() {
 	delete(c.names, c.queue[0].name)
 	c.queue = c.queue[1:]

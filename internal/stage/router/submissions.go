@@ -154,7 +154,6 @@ func (c *collector) turn() int {
 	return slices.IndexFunc(c.turns, func(uid uint32) bool { return c.busy[uid] < perUser })
 }
 
-// work copies one message after the other.
 func (c *collector) work() {
 	for {
 		name, uid, ok := c.next()
@@ -232,7 +231,6 @@ func (c *collector) over() (names []string) {
 	return names
 }
 
-// pickUpAll copies what is there, one after the other.
 func (r *Router) pickUpAll() error {
 	list, err := r.po.Submissions.List()
 	for _, s := range list {

@@ -43,7 +43,6 @@ func Serve(conn *net.UnixConn, p Policy) error {
 	}
 }
 
-// replier is what answers go to, a *net.UnixConn.
 type replier interface {
 	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
 }

@@ -86,7 +86,6 @@ func (a *Action) Sentence() string {
 	return string(a.Fate)
 }
 
-// some names a few of a list.
 func some(list []string) string {
 	const few = 5
 	if len(list) <= few {
@@ -115,7 +114,6 @@ type Decision struct {
 	Actions []*Action
 }
 
-// decide reads what a function returned.
 func decide(what string, v starlark.Value) (Decision, error) {
 	var d Decision
 	err := d.take(what, v, true)

@@ -41,7 +41,6 @@ func Check(c Config) (present bool, err error) {
 	return true, nil
 }
 
-// try runs the program on one message and its recipients.
 func try(prog *Program, hostname string, m *Message) error {
 	env := &Env{
 		Play:    true,

@@ -203,7 +203,6 @@ func (k *compiler) read(path string) ([]byte, error) {
 	return b, nil
 }
 
-// translate parses, checks and compiles a file.
 func (k *compiler) translate(path string, text []byte) (*starlark.Program, error) {
 	f, err := language().Parse(path, text, 0)
 	if err != nil {
@@ -221,7 +220,6 @@ func (k *compiler) translate(path string, text []byte) (*starlark.Program, error
 	return prog, err
 }
 
-// at is an error at a place in a file.
 func at(p syntax.Position, text string) error {
 	return &config.Error{File: p.Filename(), Line: int(p.Line), Column: int(p.Col), Reason: text}
 }

@@ -48,7 +48,6 @@ func isProgram(p syntax.Position) bool {
 	return p.Filename() != "<builtin>"
 }
 
-// functions are what a program may call besides actions.
 func functions() starlark.StringDict {
 	d := starlark.StringDict{}
 	for name, do := range map[string]func(*starlark.Thread, *starlark.Builtin, starlark.Tuple, []starlark.Tuple) (starlark.Value, error){

@@ -164,7 +164,6 @@ func heap() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// exitProcess ends the process.
 func (c *Config) exitProcess(reason string) {
 	c.Log.Error("policy-crash", "reason", reason, "advice", "correct "+File+"; messages that it ends routers with go to postman/")
 	os.Exit(exitSoftware)

@@ -24,7 +24,6 @@ type patterns struct {
 	kept map[string]*regexp.Regexp
 }
 
-// of compiles an expression, once.
 func (p *patterns) of(s string) (*regexp.Regexp, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -83,7 +83,6 @@ func (s *Session) Recipient(ctx context.Context, r *Recipient) (Decision, error)
 	return s.call(ctx, "recipient", s.p.recipient, s.object, r.object())
 }
 
-// call calls one of the program's functions within the limits.
 func (s *Session) call(ctx context.Context, what string, f starlark.Callable, args ...starlark.Value) (d Decision, err error) {
 	state := &callState{c: s.p.c, prog: s.p, env: s.env, id: s.m.ID, calls: s.calls}
 	if s.policy != nil {

@@ -101,7 +101,6 @@ func (c *counter) advance(slice int64) {
 	}
 }
 
-// forget makes room.
 func (r *rates) forget(now time.Time) {
 	for k, c := range r.keys {
 		if now.UnixNano()/max(int64(k.period)/sliced, 1)-c.slice > sliced {

@@ -239,7 +239,6 @@ func oneLine(s string) string {
 	return human.OneLine(s)
 }
 
-// close ends what the table has open.
 func (s *source) close() error {
 	if s.tab == nil {
 		return nil

@@ -82,7 +82,6 @@ func (q *masquerade) ahead(a maskLookup, list []address.Listed, i int) {
 	}
 }
 
-// asks reports whether any source is a server or a program.
 func (q *masquerade) asks() bool {
 	for _, t := range q.tables {
 		if table.Asks(t) {

@@ -96,7 +96,6 @@ func (s *variants) place(i int) int {
 	return i
 }
 
-// deliveredField appends the field of a variant.
 func (s *variants) deliveredField(b []byte, i int) []byte {
 	if i >= len(s.list) || s.list[i].delivered == "" {
 		return b

@@ -57,7 +57,6 @@ func kindOf(name string) fieldKind {
 	return anyField
 }
 
-// rawFault looks at the bytes of a field.
 func rawFault(raw []byte) string {
 	if !utf8.Valid(raw) {
 		return "bytes that are neither ASCII nor UTF-8"

@@ -45,7 +45,6 @@ const (
 	replaceField
 )
 
-// origin is where a message comes from.
 func (msg *message) origin() mailFrom {
 	switch {
 	case msg.external:
@@ -56,7 +55,6 @@ func (msg *message) origin() mailFrom {
 	return fromHere
 }
 
-// openHeaderRules reads the file header-rules beside zmailer.conf.
 func openHeaderRules(c Config) (*config.File[*headerRules], error) {
 	if c.Rules.Dir == "" {
 		return nil, nil
@@ -135,7 +133,6 @@ func parseHeaderRule(line string) (r headerRule, err error) {
 	return r, err
 }
 
-// cutBlank parts a line at its first blanks.
 func cutBlank(s string) (word, rest string) {
 	i := strings.IndexAny(s, " \t")
 	if i < 0 {
@@ -246,7 +243,6 @@ func checkLine(text string) error {
 	return nil
 }
 
-// concern reports whether a rule may change a message.
 func (h *headerRules) concern(msg *message) bool {
 	if h == nil {
 		return false

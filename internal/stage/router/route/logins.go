@@ -12,7 +12,6 @@ import (
 // keepLogin is how long an answer about a uid is used.
 const keepLogin = time.Minute
 
-// logins maps a uid to its login name.
 type logins struct {
 	now func() time.Time
 
@@ -53,7 +52,6 @@ func (l *logins) of(uid uint32) (string, error) {
 	return name, nil
 }
 
-// uidsOf reads a list of login names and numbers.
 func uidsOf(list []string) ([]uint32, error) {
 	var uids []uint32
 	for _, s := range list {

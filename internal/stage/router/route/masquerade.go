@@ -78,7 +78,6 @@ func (q *masquerade) close() (err error) {
 	return err
 }
 
-// table is any other source.
 func (q *masquerade) table(source string, c Config) (masqueradeSource, error) {
 	t, err := table.Open(source, table.Options{
 		Name: string(text.Masquerade), Dir: c.Rules.Dir, Timeout: c.LookupTimeout, Keep: c.LookupKeep, Parallel: c.LookupParallel, Now: c.Now, Log: c.Log,

@@ -59,7 +59,6 @@ func (en *Engine) askPolicy(msg *message) error {
 	return nil
 }
 
-// release ends the use of the program.
 func (msg *message) release(log *slog.Logger) {
 	if err := msg.policy.program.Release(); err != nil {
 		log.Warn("policy-tables", "reason", err)
@@ -117,7 +116,6 @@ func withholds(f policy.Fate) bool {
 	return f == policy.Reject || f == policy.Freeze || f == policy.Defer || f == policy.Drop
 }
 
-// traceDecision traces what the policy did.
 func (msg *message) traceDecision(rcpt string, a *policy.Action, result string) {
 	if msg.trace != nil {
 		msg.trace(rules.Step{Address: rcpt, Table: policy.File, Where: a.Where(), Result: result})

@@ -28,7 +28,6 @@ type decisions struct {
 	more int // decisions that are not in the list
 }
 
-// add keeps a decision.
 func (h *decisions) add(rcpt, rule, sentence string) {
 	var d *decided
 	// Those of one recipient after the other are mostly the same.

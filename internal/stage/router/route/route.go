@@ -74,7 +74,6 @@ func (msg *message) Waits() {
 	}
 }
 
-// context is that of its lookups.
 func (msg *message) context() context.Context {
 	if msg.ctx == nil {
 		return context.Background()

@@ -26,7 +26,6 @@ type mark [16]byte
 // fewMarks is how many are looked through one by one: most messages have fewer.
 const fewMarks = 16
 
-// reset forgets all.
 func (s *seen) reset() {
 	if s.key == [32]byte{} {
 		rand.Read(s.key[:]) // never fails: crypto/rand

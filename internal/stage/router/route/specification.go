@@ -15,7 +15,7 @@ import (
 // by channel and host. More are written as they are found: they never stand in memory.
 const maxSorted = 2000
 
-// sheet is the work specification of one message while its recipients are found. It is
+// specWriter writes the work specification of one message while its recipients are found. It is
 // not synced: until the hand-over it is thrown away with a stale claim, after it a file
 // that lost bytes is known by its z line, and the message routed again.
 type specWriter struct {
@@ -63,7 +63,7 @@ func (w *worker) specify(msg *message) (n int, err error) {
 	return s.n, s.end()
 }
 
-// take is the sheet's addFunc.
+// take is an addFunc.
 func (s *specWriter) take(g group, r *workspec.Recipient) error {
 	s.n++
 	s.w.en.recipients.With(r.Channel).Add(1)
@@ -138,7 +138,6 @@ func (s *specWriter) write(g group, r *workspec.Recipient) error {
 	return s.w.spec.Err()
 }
 
-// end writes what is left.
 func (s *specWriter) end() error {
 	if s.file == nil {
 		if err := s.begin(); err != nil {

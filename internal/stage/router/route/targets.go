@@ -45,7 +45,6 @@ func newExpansion(msg *message, to *envelope.Recipient, m address.Mailbox, give 
 	return a
 }
 
-// take gives one target.
 func (a *expansion) take(t rules.Target) error {
 	if a.w != nil && a.forwards(&t) {
 		if a.name == "" {

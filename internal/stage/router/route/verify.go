@@ -223,7 +223,6 @@ func (k Known) String() string {
 // maxVerifyText bounds what an answer says. Bytes.
 const maxVerifyText = 400
 
-// parseVerify reads a request.
 func parseVerify(line []byte) (id, from, to string, err error) {
 	f := bytes.Fields(line)
 	if len(f) != 3 {

@@ -32,7 +32,6 @@ func (l lookups) busy() {
 	}
 }
 
-// waits is called before a wait.
 func (l lookups) waits() {
 	if l.batch != nil && !l.ahead {
 		l.batch.Waits()

@@ -17,14 +17,12 @@ const settle = 100 * time.Millisecond
 
 var errNotRegular = errors.New("not a regular file")
 
-// source is the content of a file that values come from.
 type source struct {
 	name   string // for errors
 	text   string
 	rights rights // of the values in it
 }
 
-// bad is an error in one line of the source.
 func (s *source) bad(line int, reason string, err error) error {
 	return &config.Error{File: s.name, Line: line, Reason: reason, Err: err}
 }

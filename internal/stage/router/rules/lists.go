@@ -101,7 +101,6 @@ func listOf(local string) (string, bool) {
 	return "", false
 }
 
-// listMembers resolves the members of a list.
 func (x *expansion) listMembers(m address.Mailbox, path string) (done, looped bool, err error) {
 	s := step{inList, path}
 	if x.path.has(s) {

@@ -68,7 +68,6 @@ func (x *expansion) name(m address.Mailbox, local, domain string, final bool) (d
 	return true, looped, x.deliver(u, m, local, domain, final)
 }
 
-// alias expands a name in the table aliases.
 func (x *expansion) alias(m address.Mailbox, name string) (done, looped bool, err error) {
 	if !has(x.t.aliases) {
 		return false, false, nil
@@ -198,7 +197,6 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 	return x.members(frame{s, name, where{file: path}}, m, l, inside, "include")
 }
 
-// members resolves the entries of a file of addresses.
 func (x *expansion) members(f frame, m address.Mailbox, l *list, may rights, why string) error {
 	given := error(nil) // what came from below is no trouble with the file
 	err := x.within(f, func() error {

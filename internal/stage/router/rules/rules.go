@@ -166,7 +166,6 @@ func (r *Rules) addTable(t *Tables, c Config, kind text.Kind) error {
 	return nil
 }
 
-// newTables makes empty tables.
 func newTables(c Config) (*Tables, error) {
 	host := address.Mailbox{Local: "postmaster", Domain: c.Hostname}
 	hostname, err := host.ASCIIDomain()

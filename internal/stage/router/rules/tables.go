@@ -41,7 +41,6 @@ type layer struct {
 	ext *external
 }
 
-// memory is a text table.
 type memory struct {
 	file   string
 	rights rights
@@ -81,7 +80,6 @@ func (w where) String() string {
 	return w.file + ":" + strconv.Itoa(w.line)
 }
 
-// external is a source that is asked.
 type external struct {
 	table.Table
 	name string // as in the setting
@@ -128,7 +126,6 @@ func (t *Tables) parseLayer(kind text.Kind, i int, s source) error {
 	return nil
 }
 
-// parseEntry reads the text after a key.
 func parseEntry(kind text.Kind, s string) (e entry, err error) {
 	switch kind {
 	case text.Routes:

@@ -79,7 +79,6 @@ func (p *passwd) Lookup(login string) (User, bool, error) {
 	return a.user, a.ok, nil
 }
 
-// remembers reports whether the answer for a login is kept.
 func (p *passwd) remembers(login string) bool {
 	now := p.now()
 	p.mu.Lock()
@@ -107,7 +106,6 @@ type logins struct {
 	names map[string]struct{}
 }
 
-// parseUsers reads one login a line.
 func (t *Tables) parseUsers(s source) error {
 	l := &logins{uid: s.rights.uid, names: map[string]struct{}{}}
 	number := 0

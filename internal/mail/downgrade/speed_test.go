@@ -54,9 +54,7 @@ func BenchmarkConversion(b *testing.B) {
 			b.SetBytes(int64(len(c.body)))
 			for b.Loop() {
 				p := assert.Get(Inspect([]byte(c.header), strings.NewReader(c.body), false))(b)
-				if _, err := io.Copy(io.Discard, p.Body(strings.NewReader(c.body))); err != nil {
-					b.Fatal(err)
-				}
+				assert.Get(io.Copy(io.Discard, p.Body(strings.NewReader(c.body))))(b)
 			}
 		})
 	}
@@ -106,9 +104,7 @@ func TestDel9ScanFindsTheLabelInAnyPiece(t *testing.T) {
 			for b := []byte(text); len(b) > 0; b = b[min(piece, len(b)):] {
 				s.Body(b[:min(piece, len(b))])
 			}
-			if s.Found() != want {
-				t.Errorf("%q in pieces of %d: got %v", text, piece, !want)
-			}
+			assert.Equal(t, s.Found(), want)
 		}
 	}
 }

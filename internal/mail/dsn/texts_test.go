@@ -13,8 +13,7 @@ import (
 
 func builtIn(t testing.TB) *Texts {
 	t.Helper()
-	texts := assert.Get(BuiltIn())(t)
-	return texts
+	return assert.Get(BuiltIn())(t)
 }
 
 func written(t testing.TB, r *Report) string {
@@ -33,15 +32,11 @@ func TestTextsCanBeReplaced(t *testing.T) {
 	assert.Must(t, texts.Replace("en", "failed", ownText))
 	got := written(t, report(func(r *Report) { r.Texts = texts }))
 	for _, want := range []string{"Subject: Sorry, mta.zm.example.org could not\n", "\nHello.\n* fail1@b.example.com: mailbox\n\n--golden", "Content-Language: en\n"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%q is missing in\n%s", want, got)
-		}
+		assert.Contains(t, got, want)
 	}
 	// A value is no template.
 	got = written(t, report(func(r *Report) { r.Texts, r.Recipients[0].Final = texts, `"{{.Host}}"@b` }))
-	if !strings.Contains(got, "{{.Host}}") {
-		t.Errorf("an address was taken for a template:\n%s", got)
-	}
+	assert.Contains(t, got, "{{.Host}}")
 }
 
 // An error in a text is named with its line, and the old text stays.
@@ -104,9 +99,7 @@ func TestFailingTextGivesWayToTheBuiltInOne(t *testing.T) {
 		r.Texts, r.Language = texts, "de"
 		r.Trouble = func(language, kind string, err error) { trouble = fmt.Sprint(language, " ", kind, ": ", err) }
 	}))
-	if !strings.Contains(got, "Subject: Ihre Nachricht konnte nicht zugestellt werden\n") {
-		t.Errorf("not the built-in text:\n%s", got)
-	}
+	assert.Contains(t, got, "Subject: Ihre Nachricht konnte nicht zugestellt werden\n")
 	if !strings.Contains(trouble, "de failed: line 9: ") || !strings.Contains(trouble, "Host") {
 		t.Errorf("trouble: got %q", trouble)
 	}
@@ -194,9 +187,7 @@ func TestManyLongAnswersStayReadable(t *testing.T) {
 		t.Errorf("%v allocations", got)
 	}
 	p := assert.Get(parseReport(b.Bytes()))(t)
-	if len(p.recipients) != 10_000 {
-		t.Errorf("%d recipients, want all", len(p.recipients))
-	}
+	assert.Equal(t, len(p.recipients), 10_000)
 	human, _, _ := strings.Cut(b.String(), "message/delivery-status")
 	if len(human) > 1<<20 || !strings.Contains(human, "There are 9900 more recipients.") {
 		t.Errorf("%d bytes of text, or the number of the others is missing", len(human))

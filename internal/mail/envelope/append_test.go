@@ -58,9 +58,7 @@ func TestValuesThatBreakTheLineAreRefused(t *testing.T) {
 			if err == nil {
 				t.Fatalf("got %q and no error", got)
 			}
-			if string(got) != "before" {
-				t.Errorf("got %q beside the error, want what was before", got)
-			}
+			assert.Equal(t, string(got), "before")
 		})
 	}
 }
@@ -102,9 +100,7 @@ func TestHeaderFieldsArePartedWithoutLosingAByte(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("fields (-want +got):\n%s", diff)
 			}
-			if string(all) != c.in {
-				t.Errorf("together: got %q, want %q", all, c.in)
-			}
+			assert.Equal(t, string(all), c.in)
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -75,8 +76,6 @@ func BenchmarkRead(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Reset(file)
-		if _, err := Read(r); err != nil {
-			b.Fatal(err)
-		}
+		assert.Get(Read(r))(b)
 	}
 }

@@ -3,6 +3,7 @@ package smtpserver
 import (
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/smtpserver/content/checks"
@@ -32,9 +33,7 @@ func accept(b *testing.B, change func(*Config)) {
 	b.ReportAllocs()
 	b.SetBytes(4000)
 	for b.Loop() {
-		if _, err := p.Write(message); err != nil {
-			b.Fatal(err)
-		}
+		assert.Get(p.Write(message))(b)
 		p.expect("250", "250", "250 2.0.0")
 	}
 }
@@ -45,9 +44,7 @@ func TestMessageAllocatesLittle(t *testing.T) {
 	p := r.greeted()
 	message := []byte("MAIL FROM:<a@example.net>\r\nRCPT TO:<b@mx.example.org>\r\nBDAT 12 LAST\r\nSubject: x\r\n")
 	got := testing.AllocsPerRun(100, func() {
-		if _, err := p.Write(message); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(p.Write(message))(t)
 		p.expect("250", "250", "250 2.0.0")
 	})
 	// 62 to 65; with the race detector, from whose pools things get lost, some more.

@@ -56,12 +56,8 @@ func TestResultsOfChecksAreTheFirstField(t *testing.T) {
 			if tt.want == "" {
 				tt.want = top + "spf=pass smtp.mailfrom=a@a.example;\n\tdkim=fail header.d=a.example header.i=@a.example;\n\tdmarc=pass header.from=a.example policy.dmarc=reject\n" + tt.message
 			}
-			if got != tt.want {
-				t.Errorf("got\n%.600q\nwant\n%.600q", got, tt.want)
-			}
-			if left := r.names("public"); len(left) > 0 {
-				t.Errorf("public/ holds %q", left)
-			}
+			assert.Equal(t, got, tt.want)
+			assert.Equal(t, len(r.names("public")), 0)
 			r.log.Expect(t, 1, "msg=checked")
 		})
 	}
@@ -76,9 +72,7 @@ func TestMailFromOurNetworksIsNotChecked(t *testing.T) {
 	const plainText = "Authentication-Results: mx.example.org; none\nFrom: a@a.example\n\nhi\n"
 	r.greeted().mail("a@a.example", "x@anywhere.example", plainText, "250")
 	assert.Equal(t, r.content(), plainText)
-	if n := z.Count(); n > 0 {
-		t.Errorf("%d questions", n)
-	}
+	assert.Equal(t, z.Count(), 0)
 }
 
 // The digest of a long message takes no time from the questions to the name server.

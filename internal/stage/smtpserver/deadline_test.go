@@ -27,9 +27,7 @@ func underClock(t *testing.T, minRate int, test func(*testing.T, *client)) {
 		test(t, p)
 		ours.Close()
 		synctest.Wait()
-		if err := s.stop(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, s.stop())
 	})
 }
 

@@ -96,9 +96,7 @@ func TestETRNAsksTheScheduler(t *testing.T) {
 			case got = <-asked:
 			default:
 			}
-			if got != tt.ask {
-				t.Errorf("the scheduler was asked %q, want %q", got, tt.ask)
-			}
+			assert.Equal(t, got, tt.ask)
 		})
 	}
 	if list := r.specs(); len(list) > 0 {

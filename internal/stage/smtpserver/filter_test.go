@@ -129,9 +129,7 @@ func TestFilterChangesTheMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := filter(t, &miltertest.Filter{})
 			f.End = func(m *gomilter.Modifier) (gomilter.Response, error) {
-				if err := tt.change(m); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, tt.change(m))
 				return gomilter.RespAccept, nil
 			}
 			r := start(t, with(f))

@@ -185,8 +185,7 @@ func pass(t *testing.T, cmd *exec.Cmd, names string, listeners ...net.Listener) 
 
 func listenOn(t *testing.T, network, addr string) net.Listener {
 	t.Helper()
-	l := assert.Get(net.Listen(network, addr))(t)
-	return l
+	return assert.Get(net.Listen(network, addr))(t)
 }
 
 // Sockets of systemd have their role by their name; no other port is opened unless it is
@@ -198,9 +197,7 @@ func TestSocketsOfSystemdAreServed(t *testing.T) {
 	pass(t, cmd, "mx:lmtp", mx, local)
 	r.run(cmd)
 	r.log.Expect(t, 2, "msg=listening")
-	if r.addr != mx.Addr().String() {
-		t.Errorf("listens on %s, want %s", r.addr, mx.Addr())
-	}
+	assert.Equal(t, r.addr, mx.Addr().String())
 	r.greeted().begin().content(plain, "250")
 	r.addrs = append(r.addrs, local.Addr())
 	r.lmtp().say("LHLO c", "250")

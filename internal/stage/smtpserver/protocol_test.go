@@ -31,9 +31,7 @@ func TestOneConnectionTakesManyMessages(t *testing.T) {
 	for text, want := range map[string]int{
 		"<a@b>\nto <c@d>\nenv-end\nSubject: x\n\nfirst\n": 3, "<e@f>\nto <g@h>\nenv-end\nsecond": 3, "<e@f>\nto <g@h>\nenv-end\nthird\n": 1,
 	} {
-		if seen[text] != want {
-			t.Errorf("%q: got %d messages, want %d", text, seen[text], want)
-		}
+		assert.Equal(t, seen[text], want)
 	}
 }
 

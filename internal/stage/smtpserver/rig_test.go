@@ -185,9 +185,7 @@ func (r *running) only(lines ...string) string {
 	if len(names) != 1 {
 		r.t.Fatalf("router/ holds %q, want one message", names)
 	}
-	if left := r.names("public"); len(left) > 0 {
-		r.t.Errorf("public/ holds %q", left)
-	}
+	assert.Equal(r.t, len(r.names("public")), 0)
 	got := r.message(names[0])
 	for _, line := range lines {
 		if !strings.Contains(got, line+"\n") {
@@ -237,8 +235,7 @@ func golden(t *testing.T, name, got string) {
 
 func read(t testing.TB, name string) []byte {
 	t.Helper()
-	b := assert.Get(os.ReadFile(name))(t)
-	return b
+	return assert.Get(os.ReadFile(name))(t)
 }
 
 func writeFile(t testing.TB, name string, content []byte, mode os.FileMode) {

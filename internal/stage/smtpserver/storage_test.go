@@ -21,6 +21,7 @@ import (
 // goes on. K12: the trouble is logged once, and once that it is over.
 func TestStorageErrorIsAnsweredTemporarily(t *testing.T) {
 	_, server := checkstest.Serve(t)
+	const lines = 30_000 // more than is held in memory
 	for how, change := range map[string]func(*Config){
 		"written as it comes": nil,
 		"held for checks":     allChecks(server),
@@ -36,7 +37,7 @@ func TestStorageErrorIsAnsweredTemporarily(t *testing.T) {
 				}
 				t.Run(how+", "+string(op)+" "+errno.Error(), func(t *testing.T) {
 					r := start(t, change)
-					body := plain + strings.Repeat("0123456789\n", 60_000)
+					body := plain + strings.Repeat("0123456789\n", lines)
 					p := r.greeted()
 					fault := r.disk.Fail(op, "*/*", errno, faultfs.Always)
 					for range 2 {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"zmailer/internal/stage/smtpserver/policy"
 )
@@ -39,9 +40,7 @@ func TestTestAccessNamesTheRuleThatDecides(t *testing.T) {
 			t.Errorf("%s: %v", question, err)
 		}
 		for _, w := range want {
-			if !strings.Contains(out.String(), w) {
-				t.Errorf("%s: got\n%swant %q", question, out.String(), w)
-			}
+			assert.Contains(t, out.String(), w)
 		}
 	}
 	for _, question := range []string{"", "from=a@b", "to=", "to=a@b colour=red", "to=a@b client=here", "to=a@b tls=perhaps", "to=a@b role=x", "to=a@b size=big", "to"} {

@@ -146,8 +146,6 @@ func TestTLSASKCERTAsksForAClientCertificate(t *testing.T) {
 		p.say("STARTTLS", "220")
 		p.secure(c)
 		p.say("EHLO c", "250")
-		if asked != ask {
-			t.Errorf("asked: %v, want %v", asked, ask)
-		}
+		assert.Equal(t, asked, ask)
 	}
 }

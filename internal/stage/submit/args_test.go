@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -60,9 +61,7 @@ func TestSendmailArgumentsAreTakenApart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := strings.Join(NormaliseArgs(strings.Fields(tt.in), longWithValue), " ")
-			if got != tt.want {
-				t.Errorf("NormaliseArgs(%q)\n got %q\nwant %q", tt.in, got, tt.want)
-			}
+			assert.Equal(t, got, tt.want)
 		})
 	}
 }

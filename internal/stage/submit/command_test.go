@@ -98,9 +98,7 @@ func TestProgramsExitCodesAreSysexits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, _, stderr := runCommand(command(t, dir, tt.args...), "Subject: x\n\n")
-			if code != tt.code {
-				t.Errorf("exit code %d, want %d: %s", code, tt.code, stderr)
-			}
+			assert.Equal(t, code, tt.code)
 			if tt.code != 0 && strings.Count(stderr, "\n") != 1 {
 				t.Errorf("said %q, want one line", stderr)
 			}
@@ -130,15 +128,11 @@ func TestLargeMessageTakesConstantMemory(t *testing.T) {
 	cmd := command(t, dir, "a@b")
 	in := assert.Get(cmd.StdinPipe())(t)
 	assert.Must(t, cmd.Start())
-	if _, err := io.WriteString(in, "Subject: large\n\n"); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(io.WriteString(in, "Subject: large\n\n"))(t)
 	line := bytes.Repeat([]byte("0123456789abcdef"), 4096)
 	line[len(line)-1] = '\n'
 	for n := 0; n < size; n += len(line) {
-		if _, err := in.Write(line); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(in.Write(line))(t)
 	}
 	peak := highWater(t, cmd.Process.Pid)
 	assert.Must(t, in.Close())
@@ -160,6 +154,5 @@ func highWater(t *testing.T, pid int) int {
 		t.Skip("no /proc: ", err)
 	}
 	_, rest, _ := strings.Cut(string(b), "VmHWM:")
-	kb := assert.Get(strconv.Atoi(strings.Fields(rest)[0]))(t)
-	return kb
+	return assert.Get(strconv.Atoi(strings.Fields(rest)[0]))(t)
 }

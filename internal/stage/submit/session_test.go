@@ -141,9 +141,7 @@ func TestLoc3BadRecipientIsNamedAndOthersGetTheMessage(t *testing.T) {
 			assert.Must(t, Run(t.Context(), c))
 			got := only(t, dir)
 			for _, want := range []string{"to <c@d>\n", "to <\"bad address: a@@b\">\n"} {
-				if !strings.Contains(got, want) {
-					t.Errorf("no %q in %q", want, got)
-				}
+				assert.Contains(t, got, want)
 			}
 			if !strings.Contains(said.String(), "a@@b") || strings.Count(said.String(), "\n") != 1 {
 				t.Errorf("said %q", said.String())

@@ -138,9 +138,7 @@ func TestMessageFileIsEnvelopeAndInput(t *testing.T) {
 				assert.Must(t, os.WriteFile(file, []byte(got), 0o644))
 			}
 			want := assert.Get(os.ReadFile(file))(t)
-			if got != string(want) {
-				t.Errorf("got\n%q\nwant\n%q", got, want)
-			}
+			assert.Equal(t, got, string(want))
 		})
 	}
 }
@@ -250,9 +248,7 @@ func TestInterruptedSubmitterLeavesNothing(t *testing.T) {
 	go func() {
 		done <- Run(ctx, Config{PostOffice: dir, Recipients: []string{"a@b"}, In: r})
 	}()
-	if _, err := w.Write([]byte("Subject: x\n\nhalf")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(w.Write([]byte("Subject: x\n\nhalf")))(t)
 	cancel()
 	assert.Equal(t, exitCode(<-done), 75)
 	nothing(t, dir)

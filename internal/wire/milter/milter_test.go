@@ -79,9 +79,7 @@ func TestFilterHearsTheWholeTransaction(t *testing.T) {
 	}
 	// The next message of the client, and one that is given up.
 	for range 2 {
-		if _, err := s.Mail("c@c.example", nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(s.Mail("c@c.example", nil, nil))(t)
 	}
 	if _, _, err := content(t, s, "A: b\n\n", io.Discard); err != nil {
 		t.Fatal(err)
@@ -98,9 +96,7 @@ func TestFilterOnAUnixSocketAndAClientOnOne(t *testing.T) {
 	cfg := assert.Get(Parse("unix:" + path))(t)
 	s := assert.Get(Open(context.Background(), cfg))(t)
 	defer s.Close()
-	if _, err := s.Connect("localhost", netip.AddrPort{}, nil); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(s.Connect("localhost", netip.AddrPort{}, nil))(t)
 	if got := p.Heard(); len(got) != 1 || !strings.HasPrefix(got[0], "connect localhost unknown") {
 		t.Errorf("got %q", got)
 	}
@@ -329,15 +325,9 @@ func (f failing) Read([]byte) (int, error)  { return 0, f.err }
 func TestNULEndsNoString(t *testing.T) {
 	p := serve(t, nil)
 	s := dial(t, p)
-	if _, err := s.Connect("c\x00d", client, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Helo("h\x00i", Macros{"{tls_version}", "x\x00{auth_authen}\x00root"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Mail("a\x00b@c", nil, Macros{"{auth_authen}", "a\x00b"}); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(s.Connect("c\x00d", client, nil))(t)
+	assert.Get(s.Helo("h\x00i", Macros{"{tls_version}", "x\x00{auth_authen}\x00root"}))(t)
+	assert.Get(s.Mail("a\x00b@c", nil, Macros{"{auth_authen}", "a\x00b"}))(t)
 	if _, _, err := content(t, s, "A: b\x00Subject\x00c\n\nbo\x00dy", io.Discard); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,7 @@ func lookupSays(t *testing.T, script string) Backend {
 	t.Helper()
 	dir := t.TempDir()
 	assert.Must(t, os.WriteFile(filepath.Join(dir, "lookup"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
-	b := assert.Get(Open("pam:smtp", Options{Programs: dir}))(t)
-	return b
+	return assert.Get(Open("pam:smtp", Options{Programs: dir}))(t)
 }
 
 // The child decides, and whatever becomes of it is no more than a login that does

@@ -16,11 +16,8 @@ func spooled(t testing.TB, message string) *Message {
 	t.Helper()
 	h := NewSpool(func() (File, error) { t.Fatal("it is not that long"); return nil, nil })
 	t.Cleanup(func() { _ = h.Close() }) // it is in memory
-	if _, err := io.WriteString(h, message); err != nil {
-		t.Fatal(err)
-	}
-	l := assert.Get(NewMessage(h))(t)
-	return l
+	assert.Get(io.WriteString(h, message))(t)
+	return assert.Get(NewMessage(h))(t)
 }
 
 func (l *Message) text(t testing.TB) string {

@@ -33,14 +33,10 @@ func TestContentIsReadAsItWasWritten(t *testing.T) {
 			want := strings.Repeat("0123456789abcde\n", size/16+1)[:size]
 			for rest := want; rest != ""; {
 				n := min(piece, len(rest))
-				if _, err := io.WriteString(c, rest[:n]); err != nil {
-					t.Fatal(err)
-				}
+				assert.Get(io.WriteString(c, rest[:n]))(t)
 				rest = rest[n:]
 			}
-			if c.Size() != int64(size) {
-				t.Errorf("%d bytes: size %d", size, c.Size())
-			}
+			assert.Equal(t, c.Size(), int64(size))
 			for _, off := range []int{0, size / 2, size} {
 				r := assert.Get(c.From(int64(off)))(t)
 				got, err := io.ReadAll(r)
@@ -56,9 +52,7 @@ func TestContentIsReadAsItWasWritten(t *testing.T) {
 				t.Errorf("%d bytes: a file is there: %v", size, file)
 			}
 			assert.Must(t, c.Close())
-			if n := left(); n > 0 {
-				t.Errorf("%d bytes: %d files are left", size, n)
-			}
+			assert.Equal(t, left(), 0)
 			if _, err := c.From(0); err == nil {
 				t.Error("it can be read when it is closed")
 			}
@@ -95,9 +89,7 @@ func TestHeaderEndsAtTheFirstEmptyLine(t *testing.T) {
 			create, _ := office(t)
 			c := NewSpool(create)
 			defer c.Close()
-			if _, err := io.WriteString(c, tt.text); err != nil {
-				t.Fatal(err)
-			}
+			assert.Get(io.WriteString(c, tt.text))(t)
 			h, err := c.header()
 			if !errors.Is(err, tt.err) || len(h.fields) != tt.fields || h.length != int64(tt.length) || h.empty != tt.empty {
 				t.Errorf("got %d fields, %d bytes, %v, %v", len(h.fields), h.length, h.empty, err)
@@ -109,9 +101,7 @@ func TestHeaderEndsAtTheFirstEmptyLine(t *testing.T) {
 func TestErrorOfTheFileStays(t *testing.T) {
 	full := errors.New("disk full")
 	c := NewSpool(func() (File, error) { return nil, full })
-	if _, err := io.WriteString(c, strings.Repeat("x", Memory)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(io.WriteString(c, strings.Repeat("x", Memory)))(t)
 	for range 2 {
 		if _, err := io.WriteString(c, "x"); !errors.Is(err, full) {
 			t.Errorf("got %v", err)
@@ -123,7 +113,5 @@ func TestErrorOfTheFileStays(t *testing.T) {
 	if _, err := c.From(0); !errors.Is(err, full) {
 		t.Errorf("reading: %v", err)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, c.Close())
 }

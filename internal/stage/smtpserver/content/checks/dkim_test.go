@@ -27,8 +27,7 @@ func parts(message string) ([]envelope.Field, func() (io.Reader, error)) {
 func (c *Checker) dkimOf(t testing.TB, message string) []Signature {
 	t.Helper()
 	header, content := parts(message)
-	got := assert.Get(c.DKIM(context.Background(), header, content))(t)
-	return got
+	return assert.Get(c.DKIM(context.Background(), header, content))(t)
 }
 
 const plainText = "From: Ann <ann@a.example>\nTo: bob@b.example\nSubject: folded\n\tsubject\n\nDear Bob,\n\n.\nno more  \n\n\n"
@@ -176,9 +175,7 @@ func TestSignedFormHasCRLF(t *testing.T) {
 					t.Fatal("a read of nothing")
 				}
 			}
-			if string(got) != want {
-				t.Errorf("%.20q in pieces of %d: got %.40q", text, size, got)
-			}
+			assert.Equal(t, string(got), want)
 		}
 	}
 }

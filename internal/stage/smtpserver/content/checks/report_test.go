@@ -3,6 +3,7 @@ package checks
 import (
 	"strings"
 	"testing"
+	"zmailer/internal/run/assert"
 
 	"github.com/emersion/go-msgauth/authres"
 
@@ -94,17 +95,11 @@ func FuzzField(f *testing.F) {
 		for _, r := range results {
 			switch r := r.(type) {
 			case *authres.SPFResult:
-				if r.Value != authres.ResultFail {
-					t.Errorf("%q: spf is %s", got, r.Value)
-				}
+				assert.Equal(t, r.Value, authres.ResultFail)
 			case *authres.DKIMResult:
-				if r.Value != authres.ResultFail {
-					t.Errorf("%q: dkim is %s", got, r.Value)
-				}
+				assert.Equal(t, r.Value, authres.ResultFail)
 			case *authres.DMARCResult:
-				if r.Value != authres.ResultFail {
-					t.Errorf("%q: dmarc is %s", got, r.Value)
-				}
+				assert.Equal(t, r.Value, authres.ResultFail)
 			}
 		}
 	})

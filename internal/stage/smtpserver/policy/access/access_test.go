@@ -33,8 +33,7 @@ func elsewhere(f *Facts) { f.To, f.Local = address.Mailbox{Local: "b", Domain: "
 
 func rules(t testing.TB, text string) *Rules {
 	t.Helper()
-	r := assert.Get(open(t, text))(t)
-	return r
+	return assert.Get(open(t, text))(t)
 }
 
 func open(t testing.TB, text string) (*Rules, error) {
@@ -51,8 +50,7 @@ func open(t testing.TB, text string) (*Rules, error) {
 
 func decide(t testing.TB, r *Rules, f *Facts) Decision {
 	t.Helper()
-	d := assert.Get(r.Decide(context.Background(), f))(t)
-	return d
+	return assert.Get(r.Decide(context.Background(), f))(t)
 }
 
 func TestFirstRuleThatFitsDecides(t *testing.T) {
@@ -339,6 +337,5 @@ func FuzzRules(f *testing.F) {
 // decideBy decides by rules that no file holds.
 func decideBy(t testing.TB, list []*rule, f *Facts) Decision {
 	t.Helper()
-	d := assert.Get(decision(context.Background(), list, f))(t)
-	return d
+	return assert.Get(decision(context.Background(), list, f))(t)
 }

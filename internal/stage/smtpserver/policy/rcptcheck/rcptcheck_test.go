@@ -109,9 +109,7 @@ func TestAnswersAreRememberedForAWhile(t *testing.T) {
 	c, dir := program(t, Options{Keep: 10 * time.Minute, Now: func() time.Time { return now }}, answering)
 	ask := func(to string, times int) {
 		t.Helper()
-		if _, err := c.Check(context.Background(), box("a"), box(to)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Get(c.Check(context.Background(), box("a"), box(to)))(t)
 		assert.Equal(t, lines(t, dir, "asked"), times)
 	}
 	ask("bob", 1)
@@ -133,9 +131,7 @@ func TestAnswersAreRememberedForAWhile(t *testing.T) {
 func TestChildThatEndsIsStartedAgain(t *testing.T) {
 	c, dir := program(t, Options{}, answering)
 	ctx := context.Background()
-	if _, err := c.Check(ctx, box("a"), box("bob")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Get(c.Check(ctx, box("a"), box("bob")))(t)
 	if _, err := c.Check(ctx, box("a"), box("die")); err == nil || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("got %v, want that it has ended", err)
 	}

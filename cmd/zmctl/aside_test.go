@@ -107,10 +107,7 @@ func TestEveryViewTellsWhyAMessageWasPutAside(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &m); err != nil || m.ID != hard.ID.String() || m.Reason != "full reason of x" || m.Files[0] != "postman/"+hardName {
 		t.Errorf("got %+v, %v of %s", m, err, out)
 	}
-	out, code, _ := invoke(t, "freezer", "show", "fl*")
-	if code != 0 {
-		t.Errorf("show by cause: exit code %d", code)
-	}
+	out = mustDo(t, "freezer", "show", "fl*")
 	wantIn(t, out, "why it was put aside\n", "by router: full reason of flood", "zmctl freezer thaw "+frozen, "envelope\n")
 	if out, _, _ := invoke(t, "queue", "--cause", "users"); strings.Contains(out, "flood") || !strings.Contains(out, a.ID.String()) {
 		t.Errorf("queue --cause: %s", out)
@@ -123,9 +120,7 @@ func TestEveryViewTellsWhyAMessageWasPutAside(t *testing.T) {
 // balanced wants the account to be even.
 func balanced(t *testing.T, when string) {
 	t.Helper()
-	if out, code, err := invoke(t, "check", "--ledger"); code != 0 {
-		t.Errorf("%s: the ledger does not balance: %v, %s", when, err, out)
-	}
+	exits(t, 0, "check", "--ledger")
 }
 
 // M13, A15: frozen mail is discarded by cause, put back by undo, and the account is even
@@ -145,13 +140,8 @@ func TestFreezerThawsAndDiscards(t *testing.T) {
 	if out, code, _ := invoke(t, "freezer", "discard", "flood"); code != config.ExitUsage || len(o.Names(t, postoffice.Freezer)) != 3 {
 		t.Errorf("without --yes: exit code %d, %s", code, out)
 	}
-	if _, code, err := invoke(t, "freezer", "discard"); code != config.ExitUsage {
-		t.Errorf("of nothing: %d, %v", code, err)
-	}
-	out, code, err := invoke(t, "freezer", "discard", "--yes", "--reason", "a flood", "flood")
-	if code != 0 {
-		t.Fatal(err)
-	}
+	exits(t, config.ExitUsage, "freezer", "discard")
+	out := mustDo(t, "freezer", "discard", "--yes", "--reason", "a flood", "flood")
 	wantIn(t, out, ids[0].ID.String()+"  removed from freezer/", "of 2 messages discarded; order ", "zmctl undo puts it back")
 	if got := o.Names(t, postoffice.Freezer); len(got) != 1 || got[0] != names[2] {
 		t.Errorf("left: %q", got)
@@ -161,32 +151,20 @@ func TestFreezerThawsAndDiscards(t *testing.T) {
 	wantIn(t, out, "discard  2 messages", "freezer/ flood, \"a flood\"")
 	out, _, _ = invoke(t, "removed")
 	wantIn(t, out, ids[1].ID.String(), "2 messages")
-	if out, code, err = invoke(t, "undo"); code != 0 {
-		t.Fatal(err, out)
-	}
+	out = exits(t, 0, "undo")
 	wantIn(t, out, "is freezer/"+names[0]+" again", "undone for 2 messages")
 	if got := o.Names(t, postoffice.Freezer); len(got) != 3 {
 		t.Errorf("put back: %q", got)
 	}
 	balanced(t, "put back")
 	// One alone, by its ID.
-	if out, code, err = invoke(t, "freezer", "discard", ids[0].ID.String()); code != 0 {
-		t.Fatal(err, out)
-	}
-	if out, code, err = invoke(t, "undo", ids[0].ID.String()); code != 0 {
-		t.Fatal(err, out)
-	}
+	out = exits(t, 0, "freezer", "discard", ids[0].ID.String())
+	out = exits(t, 0, "undo", ids[0].ID.String())
 	wantIn(t, out, "is freezer/"+names[0]+" again")
 	other := ids[0].ID
 	other.MTime++
-	_, code, err = invoke(t, "freezer", "thaw", other.String())
-	if code != config.ExitUsage || !strings.Contains(err.Error(), "belongs to another message now") {
-		t.Errorf("another generation: got %d, %v", code, err)
-	}
-	out, code, err = invoke(t, "freezer", "thaw", "--reason", "asked them", names[0])
-	if code != 0 {
-		t.Fatal(err)
-	}
+	exits(t, config.ExitUsage, "freezer", "thaw", other.String())
+	out = mustDo(t, "freezer", "thaw", "--reason", "asked them", names[0])
 	wantIn(t, out, "freezer/"+names[0]+" is "+ids[0].Name+" now", "1 recipient of 1 message given to the router")
 	list, err := o.Aside.Reasons(ids[0].ID)
 	if err != nil || list[len(list)-1].What != postoffice.WasThawed || list[len(list)-1].Text != "asked them" {
@@ -223,38 +201,26 @@ func TestPostmanKeepsOnlyCopies(t *testing.T) {
 	refused("it still cannot be routed: envelope line", 1, "resubmit", name)
 	refused("it would be delivered twice", 1, "resubmit", soft)
 	refused("nothing matches", 0, "resubmit", "header")
-	out, code, err := invoke(t, "postman", "discard", "--yes", "all")
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out := mustDo(t, "postman", "discard", "--yes", "all")
 	wantIn(t, out, "1 recipient of 1 message discarded")
 	if got := o.Names(t, postoffice.Postman); len(got) != 1 || got[0] != name {
 		t.Fatalf("left: %q", got)
 	}
 	// The message that the copy is of has the same ID, and is not touched.
-	if out, code, err = invoke(t, "undo"); code != 0 {
-		t.Fatal(err, out)
-	}
+	out = exits(t, 0, "undo")
 	wantIn(t, out, "is postman/"+soft+" again")
 	if _, err := os.Stat(filepath.Join(o.Dir, queued.Name)); err != nil {
 		t.Error(err)
 	}
-	out, code, err = invoke(t, "postman", "discard", "--force", hard.ID.String())
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out = mustDo(t, "postman", "discard", "--force", hard.ID.String())
 	wantIn(t, out, "why: full reason of broken", "PROBLEM", "removed from postman/")
 	balanced(t, "discarded")
-	if out, code, err = invoke(t, "undo", hard.ID.String()); code != 0 {
-		t.Fatal(err, out)
-	}
+	out = exits(t, 0, "undo", hard.ID.String())
 	balanced(t, "put back")
 	// Mended as an editor does, in another file: other inode, other time.
 	path := filepath.Join(o.Dir, "postman", name)
 	assert.Must(t, errors.Join(os.WriteFile(path+"~", []byte(office.PlainMail), 0o600), os.Rename(path+"~", path)))
-	if out, code, err = invoke(t, "postman", "resubmit", name); code != 0 {
-		t.Fatal(err, out)
-	}
+	out = exits(t, 0, "postman", "resubmit", name)
 	info, err := o.FS().Stat("router/" + strings.Fields(out[strings.Index(out, "is router/")+len("is router/"):])[0])
 	if err != nil || info.Ino == hard.ID.Ino {
 		t.Errorf("%s: got %+v, %v", out, info, err)
@@ -262,8 +228,5 @@ func TestPostmanKeepsOnlyCopies(t *testing.T) {
 	balanced(t, "given back mended")
 	// One that lost its end says what to do.
 	o.Write(t, "postman/4711", "comment octets 0000000000009999\n"+office.PlainMail)
-	_, code, err = invoke(t, "postman", "resubmit", "4711")
-	if code != 1 || !strings.Contains(err.Error(), "remove that line") {
-		t.Errorf("one that was cut: got %d, %v", code, err)
-	}
+	exits(t, 1, "postman", "resubmit", "4711")
 }

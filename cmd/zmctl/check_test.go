@@ -27,9 +27,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"queue"}, {"queue", "--json"}, {"check"}, {"resubmit"}, {"show", ids[view.StateQueued]}, {"show", ids[view.StateClaimed]}} {
 		invoke(t, args...)
 	}
-	if got := o.Picture(t); got != before {
-		t.Errorf("after looking: got\n%s\nwant\n%s", got, before)
-	}
+	assert.Equal(t, o.Picture(t), before, "after looking")
 }
 
 // K10, A18: files that go away under a look are no trouble, and once it is quiet
@@ -47,19 +45,13 @@ func TestLookingWhileMailMoves(t *testing.T) {
 				a, name, offsets := o.Enqueue(t, "a@a.example.com", "b@a.example.com")
 				o.Tag(t, name, offsets[0], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
 				o.Tag(t, name, offsets[1], workspec.TagBytes(workspec.FormatOurs, workspec.TagOK))
-				if err := o.Queue.Finish(name); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, o.Queue.Finish(name))
 				b := o.Submit(t, office.PlainMail)
-				if err := o.Claim(t, b).Defer("x"); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, o.Claim(t, b).Defer("x"))
 				if _, err := o.Aside.Resubmit(filepath.Base(b.Name) + ".x"); err != nil {
 					t.Error(err)
 				}
-				if err := o.Claim(t, b).Discard(); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, o.Claim(t, b).Discard())
 				_ = a
 				select {
 				case moved <- struct{}{}:
@@ -74,9 +66,7 @@ func TestLookingWhileMailMoves(t *testing.T) {
 		case <-t.Context().Done():
 		}
 		for _, command := range []string{"status", "queue", "resubmit"} {
-			if out, code, err := invoke(t, command); code != 0 {
-				t.Errorf("%s: got exit code %d, %v\n%s", command, code, err, out)
-			}
+			exits(t, 0, command)
 		}
 		if out, code, _ := invoke(t, "check", "--problems"); code > 1 {
 			t.Errorf("check: got exit code %d\n%s", code, out)
@@ -87,9 +77,7 @@ func TestLookingWhileMailMoves(t *testing.T) {
 	a := o.Submit(t, office.PlainMail)
 	out, _, _ := invoke(t, "queue")
 	wantIn(t, out, a.ID.String(), "1 message\n")
-	if out, code, _ := invoke(t, "check", "--problems"); code != 0 {
-		t.Errorf("check when it is quiet: got exit code %d\n%s", code, out)
-	}
+	exits(t, 0, "check", "--problems")
 }
 
 // The exit code is that of the worst finding; --problems leaves out what is as it should be;
@@ -105,9 +93,7 @@ func TestCheckAndRepairExitCodes(t *testing.T) {
 		"--ledger --repair": 64, "--ledger --dry-run": 64, "--problems --repair": 64, "--ledger --older 1h": 64,
 		"--dry-run --stuck 1h": 64, "--older soon": 64, "--stuck -5s": 64,
 	} {
-		if out, code, err := invoke(t, append([]string{"check"}, strings.Fields(args)...)...); code != want {
-			t.Errorf("%s: got %d, %v, want %d\n%s", args, code, err, want, out)
-		}
+		exits(t, want, append([]string{"check"}, strings.Fields(args)...)...)
 	}
 	o.Write(t, "transport/"+name, "@ \x00\x1b[2J\n")
 	var found []struct {

@@ -36,7 +36,6 @@ and, or, not and parentheses:
 
 The selector chooses recipients: it may match one of ten recipients of a message.`
 
-// selectorFlags are the flags of the selector language.
 func selectorFlags() []cli.Flag {
 	names, usages := selector.Names()
 	flags := make([]cli.Flag, 0, len(names)+1)
@@ -64,7 +63,6 @@ func chosen(c *cli.Context) (selector.Selector, error) {
 	return s.And(flags), nil
 }
 
-// flagged returns the selector of the flags.
 func flagged(c *cli.Context) (selector.Selector, error) {
 	var all selector.Selector
 	refuse := func(flag string, err error) (selector.Selector, error) {
@@ -97,7 +95,6 @@ func flagged(c *cli.Context) (selector.Selector, error) {
 	return all, nil
 }
 
-// argumentIDs are the arguments, which are spool IDs.
 func argumentIDs(c *cli.Context) ([]string, error) {
 	var ids []string
 	for _, arg := range c.Args().Slice() {

@@ -24,9 +24,7 @@ func TestCleanupDropsWhatIsOldAndTellsTheRest(t *testing.T) {
 	_, hard := o.Put(t, postoffice.Postman, "broken", office.PlainMail)
 	gone, goneName := o.Put(t, postoffice.Freezer, "spam", office.PlainMail)
 	o.Write(t, "postman/4711_header", office.PlainMail)
-	if out, code, err := invoke(t, "freezer", "discard", goneName); code != 0 {
-		t.Fatal(err, out)
-	}
+	exits(t, 0, "freezer", "discard", goneName)
 	later := time.Now().Add(10 * time.Hour)
 	run := func(keep time.Duration, dry bool) (*act.Cleanup, string) {
 		t.Helper()
@@ -57,7 +55,5 @@ func TestCleanupDropsWhatIsOldAndTellsTheRest(t *testing.T) {
 	if code != 0 || json.Unmarshal([]byte(out), &x) != nil || len(x.Dropped) != 0 || len(x.Kept) != 3 || !x.DryRun {
 		t.Errorf("exit code %d, %v, %s", code, err, out)
 	}
-	if _, code, _ := invoke(t, "cleanup", "all"); code != config.ExitUsage {
-		t.Errorf("with an argument: exit code %d", code)
-	}
+	exits(t, config.ExitUsage, "cleanup", "all")
 }

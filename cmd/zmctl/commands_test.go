@@ -119,9 +119,7 @@ func TestNoPostofficeIsExitCode78(t *testing.T) {
 		if name == "reroute" {
 			continue // it wants to know where to first
 		}
-		if out, code, err := invoke(t, args...); code != config.ExitConfig {
-			t.Errorf("zmctl %s: exit code %d, %v\n%s", strings.Join(args, " "), code, err, out)
-		}
+		exits(t, config.ExitConfig, args...)
 	}
 }
 
@@ -129,10 +127,7 @@ func TestNoPostofficeIsExitCode78(t *testing.T) {
 func TestShowInJSON(t *testing.T) {
 	o := office.New(t)
 	a, _, _ := o.Enqueue(t, "one@a.example.com")
-	out, code, err := invoke(t, "show", "--json", a.ID.String())
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out := mustDo(t, "show", "--json", a.ID.String())
 	var got struct {
 		ID            string
 		Recipients    []view.Recipient
@@ -150,9 +145,9 @@ func TestShowInJSON(t *testing.T) {
 		t.Errorf("got %s", out)
 	}
 	_, name := o.Put(t, "freezer", "flood", office.PlainMail)
-	out, code, err = invoke(t, "freezer", "show", "--json", name)
-	if code != 0 || json.Unmarshal([]byte(out), &got) != nil || !slices.Contains(got.Envelope, "to <user@a.example.com>") || len(got.Next) == 0 {
-		t.Errorf("freezer show: %d, %v\n%s", code, err, out)
+	assert.Must(t, json.Unmarshal([]byte(mustDo(t, "freezer", "show", "--json", name)), &got))
+	if !slices.Contains(got.Envelope, "to <user@a.example.com>") || len(got.Next) == 0 {
+		t.Errorf("freezer show: got %+v", got)
 	}
 }
 
@@ -177,9 +172,7 @@ func TestVersionTellsWhatIsMissing(t *testing.T) {
 	assert.Must(t, os.Remove(filepath.Join(dir, "lookup")))
 	assert.Must(t, os.Symlink("/proc/self/exe", filepath.Join(dir, "lookup")))
 	t.Setenv("PATH", dir)
-	if out, code, err := invoke(t, "version"); code != 0 {
-		t.Errorf("all of one build: %d, %v\n%s", code, err, out)
-	}
+	exits(t, 0, "version")
 }
 
 // completed asks a shell's completion for the words behind some others.
@@ -279,7 +272,5 @@ func TestCompletionsAreUnderstoodByTheirShells(t *testing.T) {
 			}
 		}
 	}
-	if _, code, _ := invoke(t, "completion", "tcsh"); code != config.ExitUsage {
-		t.Errorf("another shell: exit code %d", code)
-	}
+	exits(t, config.ExitUsage, "completion", "tcsh")
 }

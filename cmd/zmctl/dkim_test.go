@@ -83,9 +83,7 @@ func TestNewkeyRefuses(t *testing.T) {
 	}
 	for name, args := range cases {
 		t.Run(name, func(t *testing.T) {
-			if said, code, err := invoke(t, append([]string{"--config", conf, "dkim", "newkey"}, args...)...); code != 64 {
-				t.Errorf("got %d %v\n%s", code, err, said)
-			}
+			exits(t, 64, append([]string{"--config", conf, "dkim", "newkey"}, args...)...)
 		})
 	}
 }

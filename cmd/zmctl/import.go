@@ -138,7 +138,6 @@ func mailboxEnvelope(c *cli.Context) (mailbox.Envelope, error) {
 	return e, nil
 }
 
-// importing prints one import.
 type importing struct {
 	c        *cli.Context
 	out      *text.Stream
@@ -219,7 +218,6 @@ func importFrom(c *cli.Context, source importer.Source, path string, young bool)
 	return err
 }
 
-// print prints the result for a message.
 func (i *importing) print(r *importer.Result) error {
 	i.progress.Step()
 	if i.c.Bool("json") {
@@ -252,7 +250,6 @@ func (i *importing) print(r *importer.Result) error {
 	return text.Quiet(i.out.Tick())
 }
 
-// end prints the totals.
 func (i *importing) end(s importer.Sum) {
 	did := "taken"
 	if i.c.Bool("dry-run") {

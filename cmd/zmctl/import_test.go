@@ -95,24 +95,15 @@ func TestImportTellsEachMessage(t *testing.T) {
 	office.New(t)
 	dir := oldMaildir(t, 2)
 	args := []string{"import", "maildir", "--extract", "--from", "<>"}
-	out, code, err := invoke(t, append(args, "--dry-run", dir)...)
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out := mustDo(t, append(args, "--dry-run", dir)...)
 	wantIn(t, out, "would   new/1700000000.M1.host", "<>  a@far.example, b@far.example", "2 messages with 4 recipients would be taken\nnothing was changed\n")
-	out, code, err = invoke(t, append(args, "--json", dir)...)
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out = mustDo(t, append(args, "--json", dir)...)
 	var r importer.Result
 	first, _, _ := strings.Cut(out, "\n")
 	if err := json.Unmarshal([]byte(first), &r); err != nil || r.Did != importer.Taken || len(r.IDs) != 1 || !slices.Equal(r.Recipients, []string{"a@far.example", "b@far.example"}) {
 		t.Errorf("got %s, %v", first, err)
 	}
-	out, code, err = invoke(t, append(args, "--move", dir)...)
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out = mustDo(t, append(args, "--move", dir)...)
 	wantIn(t, out, "0 messages with 0 recipients taken, 2 taken before, 2 removed from the old queue\n")
 	// It warns of daemons that do not run.
 	out, _, _ = invoke(t, "check")
@@ -121,15 +112,9 @@ func TestImportTellsEachMessage(t *testing.T) {
 
 func TestImportHolds(t *testing.T) {
 	o := office.New(t)
-	out, code, err := invoke(t, "import", "maildir", "--hold", "--to", "new@far.example", oldMaildir(t, 2))
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out := mustDo(t, "import", "maildir", "--hold", "--to", "new@far.example", oldMaildir(t, 2))
 	wantIn(t, out, "2 messages with 2 recipients taken (2 of them to freezer/)")
-	out, code, err = invoke(t, "freezer", "list")
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out = mustDo(t, "freezer", "list")
 	wantIn(t, out, "import from maildir new/1700000000.M1.host: import --hold", "2 messages")
 	if n := len(imported(o, t)); n != 0 {
 		t.Errorf("%d messages are in router/", n)
@@ -165,7 +150,5 @@ func TestImportsExitCodes(t *testing.T) {
 		})
 	}
 	t.Setenv("POSTOFFICE", "/nonexistent")
-	if _, code, err := invoke(t, "import", "maildir", "--to", "a@b", dir); code != config.ExitConfig {
-		t.Errorf("without a postoffice: exit %d, %v", code, err)
-	}
+	exits(t, config.ExitConfig, "import", "maildir", "--to", "a@b", dir)
 }

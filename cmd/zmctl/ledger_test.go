@@ -19,16 +19,13 @@ func TestLedgerNamesWhatWasRemovedByHand(t *testing.T) {
 	o := office.New(t)
 	j := ledger.New(o.PostOffice, ledger.Config{Role: "router"})
 	defer j.Close() // before the postoffice, whose descriptor another test gets
-	waits, waiting, _ := o.Enqueue(t, "a@a.example.com", "b@a.example.com")
+	waits, _, _ := o.Enqueue(t, "a@a.example.com", "b@a.example.com")
 	j.Routed(waits.ID, 2, false)
 	missing, name, _ := o.Enqueue(t, "a@a.example.com", "b@a.example.com", "c@a.example.com")
 	j.Accepting().In(missing.ID, 1)
 	j.Routed(missing.ID, 3, true)
 	o.Submit(t, office.PlainMail)
-	out, code, err := invoke(t, "check", "--ledger")
-	if code != 0 {
-		t.Fatalf("exit code %d, %v\n%s", code, err, out)
-	}
+	out := mustDo(t, "check", "--ledger")
 	wantIn(t, out, "                   accepted           3         2", "added by aliases and lists           2         -",
 		"             not routed yet           1         1", "                     in all           6         3",
 		"queued in queue/           5         2", "difference           0         -")
@@ -36,38 +33,20 @@ func TestLedgerNamesWhatWasRemovedByHand(t *testing.T) {
 	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
 		assert.Must(t, os.Remove(filepath.Join(o.Dir, dir, name)))
 	}
-	if out, code, _ = invoke(t, "check", "--ledger"); code != exitImbalanced {
-		t.Errorf("exit code %d, want %d\n%s", code, exitImbalanced, out)
-	}
+	out = exits(t, exitImbalanced, "check", "--ledger")
 	wantIn(t, out, missing.ID.String()+"  missing, 3 recipients\n    ledger: accepted for 1, routed to 3, open, last line ", "\n    disk: nowhere\n", "difference           3")
-	out, code, _ = invoke(t, "check", "--ledger", "--json")
 	var b ledger.Balance
-	if err := json.Unmarshal([]byte(out), &b); err != nil || code != exitImbalanced {
-		t.Fatalf("exit code %d, %v\n%s", code, err, out)
-	}
+	assert.Must(t, json.Unmarshal([]byte(exits(t, exitImbalanced, "check", "--ledger", "--json")), &b))
 	if len(b.Wrong) != 1 || b.Wrong[0].ID != missing.ID || b.Wrong[0].Kind != ledger.Missing || b.Queued["queue"] != (ledger.Count{Recipients: 2, Messages: 1}) {
 		t.Errorf("got %+v", b)
 	}
 
-	if out, code, err = invoke(t, "settle", waits.ID.String()); code != 1 {
-		t.Errorf("settle, of a message that waits: %d, %v\n%s", code, err, out)
-	}
-	if out, code, err = invoke(t, "settle", missing.ID.String()); code != 0 {
-		t.Errorf("settle: %d, %v\n%s", code, err, out)
-	}
-	if out, code, _ = invoke(t, "check", "--ledger"); code != 0 {
-		t.Errorf("after settle: exit code %d\n%s", code, out)
-	}
+	exits(t, 1, "settle", waits.ID.String())
+	exits(t, 0, "settle", missing.ID.String())
+	out = exits(t, 0, "check", "--ledger")
 	wantIn(t, out, "gone           3         1")
-	if _, code, err = invoke(t, "settle", missing.ID.String()); code != 1 {
-		t.Errorf("settled again: %d, %v", code, err)
-	}
-	if _, code, err = invoke(t, "settle", "12"); code != config.ExitUsage {
-		t.Errorf("no spool ID: %d, %v", code, err)
-	}
-	if out, _, _ = invoke(t, "check", "--json"); waiting == "" || out == "" {
-		t.Error("check says nothing")
-	}
+	exits(t, 1, "settle", missing.ID.String())
+	exits(t, config.ExitUsage, "settle", "12")
 }
 
 // A15 A18: what was removed before it was routed is counted as removed, and as queued
@@ -75,27 +54,16 @@ func TestLedgerNamesWhatWasRemovedByHand(t *testing.T) {
 func TestRemovedMessageStaysOnTheBooks(t *testing.T) {
 	o := office.New(t)
 	a := o.Submit(t, office.PlainMail)
-	if out, code, err := invoke(t, "remove", a.ID.String()); code != 0 {
-		t.Fatalf("remove: %d, %v\n%s", code, err, out)
-	}
-	out, code, _ := invoke(t, "check", "--ledger")
-	if code != 0 {
-		t.Errorf("removed: exit code %d\n%s", code, out)
-	}
+	exits(t, 0, "remove", a.ID.String())
+	out := mustDo(t, "check", "--ledger")
 	wantIn(t, out, "removed           1         -", "accepted           1         1")
-	if out, code, err := invoke(t, "undo", a.ID.String()); code != 0 {
-		t.Fatalf("undo: %d, %v\n%s", code, err, out)
-	}
-	if out, code, _ = invoke(t, "check", "--ledger"); code != 0 {
-		t.Errorf("put back: exit code %d\n%s", code, out)
-	}
+	exits(t, 0, "undo", a.ID.String())
+	out = exits(t, 0, "check", "--ledger")
 	wantIn(t, out, "removed           0         -", "queued in router/           1         1")
 }
 
 func TestDamagedLedgerCannotBeChecked(t *testing.T) {
 	o := office.New(t)
 	o.Write(t, postoffice.Ledger+"/base", "zmailer ledger 1\n")
-	if out, code, err := invoke(t, "check", "--ledger"); code != exitUnread || err == nil {
-		t.Errorf("got %d, %v\n%s", code, err, out)
-	}
+	exits(t, exitUnread, "check", "--ledger")
 }

@@ -88,7 +88,6 @@ func runLog(c *cli.Context) error {
 	return err
 }
 
-// logFilter reads the flags.
 func logFilter(c *cli.Context, now time.Time) (f logread.Filter, err error) {
 	f = logread.Filter{Events: atCommas(c.StringSlice("event")), Programs: atCommas(c.StringSlice("daemon"))}
 	for _, id := range slices.Concat(c.StringSlice("id"), c.Args().Slice()) {
@@ -120,7 +119,6 @@ func logFilter(c *cli.Context, now time.Time) (f logread.Filter, err error) {
 	return f, nil
 }
 
-// atCommas parts lists.
 func atCommas(lists []string) []string {
 	var all []string
 	for _, l := range lists {
@@ -129,7 +127,6 @@ func atCommas(lists []string) []string {
 	return all
 }
 
-// findLog finds the log of this postoffice.
 func findLog(c *cli.Context) (*logread.Source, error) {
 	if name := c.String("file"); name == "-" {
 		return &logread.Source{In: reader(c)}, nil

@@ -130,13 +130,9 @@ func TestLogExitCodes(t *testing.T) {
 		"--level error":        0,
 		"--file " + name + "x": 1,
 	} {
-		if out, code, err := invoke(t, append([]string{"log", "--file", name}, strings.Fields(args)...)...); code != want {
-			t.Errorf("%s: got exit code %d, %v, want %d\n%s", args, code, err, want, out)
-		}
+		exits(t, want, append([]string{"log", "--file", name}, strings.Fields(args)...)...)
 	}
-	if _, code, err := invoke(t, "log"); code != 1 || !strings.Contains(err.Error(), "LOGFILE is not set") {
-		t.Errorf("without a file: got %d, %v", code, err)
-	}
+	exits(t, 1, "log")
 }
 
 // A message's lines are found in the files that were rotated away, too, and in the log of

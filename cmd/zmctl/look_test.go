@@ -25,16 +25,12 @@ func TestInitMakesDirectoriesAndLeavesFilesAlone(t *testing.T) {
 	assert.Must(t, os.MkdirAll(conf, 0o755))
 	assert.Must(t, os.WriteFile(filepath.Join(conf, "routes"), []byte("# mine\n"), 0o644))
 	for range 2 {
-		if _, code, err := invoke(t, "--postoffice", dir, "init", "--config-dir", conf); code != 0 {
-			t.Fatal(err)
-		}
+		exits(t, 0, "--postoffice", dir, "init", "--config-dir", conf)
 	}
 	office.Open(t, dir, 0)
 	for _, f := range config.Files() {
 		b, err := os.ReadFile(filepath.Join(conf, f))
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 		if f == "routes" && string(b) != "# mine\n" {
 			t.Errorf("routes: got %q, want what was there", b)
 		}
@@ -42,9 +38,7 @@ func TestInitMakesDirectoriesAndLeavesFilesAlone(t *testing.T) {
 			wantIn(t, string(b), "\nPOSTOFFICE="+dir+"\n")
 		}
 	}
-	if out, code, err := invoke(t, "--config", filepath.Join(conf, "zmailer.conf"), "status"); code != 0 {
-		t.Errorf("status with that configuration: got %d, %v, %s", code, err, out)
-	}
+	exits(t, 0, "--config", filepath.Join(conf, "zmailer.conf"), "status")
 }
 
 // A configuration that is named before it is there is made; where, --config-dir may say.
@@ -77,9 +71,7 @@ func TestInitMakesTheConfigurationThatIsNamed(t *testing.T) {
 			if code != 0 || !strings.Contains(out, "configuration "+at(dir, tt.made)+"\n") {
 				t.Fatalf("got %d, %v, %s", code, err, out)
 			}
-			if out, code, err := invoke(t, "--config", at(dir, tt.made), "--postoffice", "", "status"); code != 0 {
-				t.Errorf("status with it: got %d, %v, %s", code, err, out)
-			}
+			exits(t, 0, "--config", at(dir, tt.made), "--postoffice", "", "status")
 			office.Open(t, at(dir, "po"), 0)
 		})
 	}
@@ -98,10 +90,8 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 		"show of no spool ID": {"show", "12-34"},
 		"resubmit of nobody":  {"resubmit", "12.routes"},
 	}
-	for name, args := range cases {
-		if _, code, err := invoke(t, args...); code != config.ExitUsage || err == nil {
-			t.Errorf("%s: got exit code %d, %v, want %d", name, code, err, config.ExitUsage)
-		}
+	for _, args := range cases {
+		exits(t, config.ExitUsage, args...)
 	}
 }
 
@@ -153,10 +143,7 @@ func TestQueueInJSONHoldsTheSame(t *testing.T) {
 		t.Errorf("an empty queue: got %q, %v, want nothing", out, err)
 	}
 	ids := plant(t, o)
-	out, code, err := invoke(t, "queue", "--json")
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out := mustDo(t, "queue", "--json")
 	got := map[string]view.Message{}
 	for line := range strings.Lines(out) {
 		var m view.Message
@@ -186,10 +173,7 @@ func TestStatusCountsFilesOfTheDisk(t *testing.T) {
 	o.Write(t, postoffice.Router+"/core", "x")
 	o.DeadOwner(t, 999998, "router")
 	o.Rename(t, postoffice.Deferred+"/"+first(t, o, postoffice.Deferred), postoffice.Router+"/77-999998")
-	out, code, err := invoke(t, "status", "--json")
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out := mustDo(t, "status", "--json")
 	var got struct {
 		Directories []view.Directory `json:"directories"`
 		Scheduler   bool             `json:"scheduler_runs"`
@@ -215,14 +199,9 @@ func TestStatusCountsFilesOfTheDisk(t *testing.T) {
 		"router no spool file": 1, "queue queued": 1, "transport queued": 1, "transport finishing": 1, "deferred deferred": 1,
 		"freezer frozen": 1, "postman set aside": 1, "postman copy": 1,
 	} {
-		if got := states[what]; got != want {
-			t.Errorf("%s: got %d, want %d", what, got, want)
-		}
+		assert.Equal(t, states[what], want, "%s", what)
 	}
-	text, code, err := invoke(t, "status")
-	if code != 0 {
-		t.Fatal(err)
-	}
+	text := mustDo(t, "status")
 	wantIn(t, text, "router      5", "1 claimed by the dead", "999998", "no     router pid 999998")
 	if strings.Contains(text, "no scheduler") {
 		t.Errorf("got\n%s\nwith a scheduler alive", text)
@@ -286,18 +265,10 @@ func TestShowTellsAMessageFromOneThatTookItsNumber(t *testing.T) {
 	a := o.Submit(t, office.PlainMail)
 	other := a.ID
 	other.MTime--
-	_, code, err := invoke(t, "show", other.String())
-	if code != 1 || err == nil {
-		t.Fatalf("got exit code %d, %v, want 1", code, err)
-	}
-	wantIn(t, err.Error(), "belongs to another message now, "+a.ID.String())
+	exits(t, 1, "show", other.String())
 	gone := a.ID
 	gone.Ino += 1 << 40
-	_, code, err = invoke(t, "show", gone.String())
-	if code != 1 || err == nil {
-		t.Fatalf("got exit code %d, %v, want 1", code, err)
-	}
-	wantIn(t, err.Error(), "no file of that message is here")
+	exits(t, 1, "show", gone.String())
 }
 
 // Messages are found at every hash depth, whatever the configured one is.
@@ -311,10 +282,7 @@ func TestMessagesAreFoundAtEveryHashDepth(t *testing.T) {
 				o.Rename(t, dir+"/"+name, dir+"/"+postoffice.HashDir(n.Ino, levels)+"/"+name)
 			}
 		}
-		out, code, err := invoke(t, "show", a.ID.String())
-		if code != 0 {
-			t.Fatalf("%d levels: %v", levels, err)
-		}
+		out := mustDo(t, "show", a.ID.String())
 		wantIn(t, out, "queued\n", "waits for its first attempt")
 	}
 	out, _, _ := invoke(t, "queue")
@@ -331,15 +299,9 @@ func TestResubmitGivesMessagesBackToTheRouter(t *testing.T) {
 	}
 	byName, byID, third, fourth := deferOne(), deferOne(), deferOne(), deferOne()
 	name := filepath.Base(byName.Name) + ".routes"
-	out, code, err := invoke(t, "resubmit")
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out := mustDo(t, "resubmit")
 	wantIn(t, out, name, "deferred: routes", "to resubmit them")
-	out, code, err = invoke(t, "resubmit", name, byID.ID.String())
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out = mustDo(t, "resubmit", name, byID.ID.String())
 	wantIn(t, out, byName.ID.String()+"  deferred/"+name+" is "+byName.Name+" now\n", byID.ID.String())
 	for _, a := range []postoffice.Accepted{byName, byID} {
 		if _, err := os.Stat(filepath.Join(o.Dir, a.Name)); err != nil {
@@ -348,17 +310,11 @@ func TestResubmitGivesMessagesBackToTheRouter(t *testing.T) {
 	}
 	other := third.ID
 	other.MTime++
-	if _, code, _ := invoke(t, "resubmit", other.String()); code != config.ExitUsage {
-		t.Errorf("an ID with another time: got exit code %d, want %d", code, config.ExitUsage)
-	}
+	exits(t, config.ExitUsage, "resubmit", other.String())
 	// A name that is taken in router/ costs another name.
 	o.Write(t, fourth.Name, office.PlainMail)
-	if _, code, err = invoke(t, "resubmit", "all", name2(third)); code != 0 {
-		t.Fatalf("with one name taken: got exit code %d, %v", code, err)
-	}
-	if got, want := countFiles(t, filepath.Join(o.Dir, postoffice.Deferred)), 0; got != want {
-		t.Errorf("left in deferred/: got %d, want %d", got, want)
-	}
+	exits(t, 0, "resubmit", "all", name2(third))
+	assert.Equal(t, countFiles(t, filepath.Join(o.Dir, postoffice.Deferred)), 0, "left in deferred/")
 	// M10: it may come back.
 	assert.Must(t, o.Claim(t, third).Defer("again"))
 	out, _, _ = invoke(t, "resubmit")

@@ -83,7 +83,6 @@ func runNewdb(c *cli.Context) error {
 	return nil
 }
 
-// textForm returns the kind and the path of the text form.
 func textForm(settings *config.Config, arg string, kind text.Kind) (text.Kind, string, error) {
 	if kind != "" && !slices.Contains(text.Kinds(), kind) {
 		return "", "", cli.Exit(fmt.Sprintf("--kind %s: it must be one of %v", kind, text.Kinds()), config.ExitUsage)

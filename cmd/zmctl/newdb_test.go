@@ -47,9 +47,7 @@ func TestNewdbCompilesTheTableBesideTheConfiguration(t *testing.T) {
 func TestNewdbThatFailsLeavesTheTableThatWas(t *testing.T) {
 	dir, conf := tables(t, map[string]string{"aliases": "a: old\n"})
 	out := filepath.Join(dir, "aliases.db")
-	if said, code, err := invoke(t, "--config", conf, "newdb", "aliases"); code != 0 {
-		t.Fatalf("got %d %v\n%s", code, err, said)
-	}
+	exits(t, 0, "--config", conf, "newdb", "aliases")
 	before, err := os.ReadFile(out)
 	assert.Must(t, err)
 	for name, tt := range map[string]struct{ text, want string }{
@@ -94,10 +92,7 @@ func TestNewdbSaysWhatItIsMissing(t *testing.T) {
 			t.Errorf("%s: got %d %v, want %d %q", name, code, err, tt.code, tt.want)
 		}
 	}
-	_, code, err := invoke(t, "newdb", "aliases")
-	if code != config.ExitUsage || !strings.Contains(err.Error(), "--config") {
-		t.Errorf("no configuration: got %d %v", code, err)
-	}
+	exits(t, config.ExitUsage, "newdb", "aliases")
 	said, code, err := invoke(t, "newdb", "--check", "--kind", "aliases", filepath.Join(dir, "shop"))
 	if code != 0 || !strings.Contains(said, "shop: 1 entry") {
 		t.Errorf("check: got %d %v %s", code, err, said)

@@ -40,9 +40,7 @@ func TestRootLeavesNothingOfItsOwnInAUsersPostoffice(t *testing.T) {
 		assert.Must(t, err)
 	}
 	each(func(path string) error { return os.Chown(path, uid, uid) })
-	if out, code, err := invoke(t, "check", "--repair"); code != 0 {
-		t.Fatalf("repair: %d, %v\n%s", code, err, out)
-	}
+	exits(t, 0, "check", "--repair")
 	var list []*view.Message
 	_, err := view.New(o.PostOffice, queued.ID.Time()).Each(t.Context(), selector.Selector{}, func(m *view.Message) error {
 		list = append(list, m)
@@ -52,9 +50,7 @@ func TestRootLeavesNothingOfItsOwnInAUsersPostoffice(t *testing.T) {
 		t.Fatalf("%d messages, %v", len(list), err)
 	}
 	for _, m := range list {
-		if out, code, err := invoke(t, "remove", m.ID); code != 0 {
-			t.Errorf("remove %s: %d, %v\n%s", m.ID, code, err, out)
-		}
+		exits(t, 0, "remove", m.ID)
 	}
 	each(func(path string) error {
 		info, err := os.Lstat(path)

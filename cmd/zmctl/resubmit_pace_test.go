@@ -75,9 +75,7 @@ func TestResubmitKeepsItsPace(t *testing.T) {
 	}
 	slices.SortFunc(want, func(a, b postoffice.SpoolID) int { return a.Time().Compare(b.Time()) })
 	got, most := asRouter(o, t, postoffice.Router, (*postoffice.Claim).Discard, func() {
-		if out, code, err := invoke(t, "resubmit", "--pace", "4", "all"); code != 0 {
-			t.Error(err, out)
-		}
+		exits(t, 0, "resubmit", "--pace", "4", "all")
 		for len(o.Names(t, postoffice.Router)) > 0 {
 			<-time.After(time.Millisecond)
 		}
@@ -122,9 +120,7 @@ func TestResubmitGoesToTheLastRouterDirectory(t *testing.T) {
 	_, name := o.Put(t, postoffice.Deferred, "users", office.PlainMail)
 	o.Put(t, postoffice.Deferred, "users", office.PlainMail)
 	for _, args := range [][]string{{"resubmit", name}, {"resubmit", "users"}} {
-		if out, code, err := invoke(t, args...); code != 0 {
-			t.Fatal(err, out)
-		}
+		exits(t, 0, args...)
 	}
 	for dir, want := range map[string]int{"router": 1, "router2": 0, "router3": 1} {
 		if got := o.Names(t, dir); len(got) != want {

@@ -103,12 +103,8 @@ func TestRunStopsDaemonsInOrder(t *testing.T) {
 	x := startRun(t, nil, "--log-format", "text", "run")
 	x.until(t, "up smtpserver", "up router", "up scheduler")
 	assert.Must(t, x.cmd.Process.Signal(syscall.SIGTERM))
-	if got := x.end(t); got != 0 {
-		t.Errorf("exit code: got %d, want 0", got)
-	}
-	if got, want := x.order("down"), []string{"down smtpserver", "down router", "down scheduler"}; !slices.Equal(got, want) {
-		t.Errorf("ended: got %q, want %q", got, want)
-	}
+	assert.Equal(t, x.end(t), 0, "exit code")
+	assert.Same(t, x.order("down"), []string{"down smtpserver", "down router", "down scheduler"}, "ended")
 	all := strings.Join(x.seen, "")
 	wantIn(t, all, "made the postoffice "+x.po, "postoffice     "+x.po, "configuration  built in", "127.0.0.1:2525",
 		"zmctl --postoffice "+x.po+" status", "up router "+x.po+"  --log-format=text")
@@ -121,9 +117,7 @@ func TestRunPassesItsConfigurationOn(t *testing.T) {
 	x := startRun(t, nil, "--config", file, "run")
 	x.until(t, "up smtpserver "+x.po+" "+file, "up router "+x.po+" "+file, "up scheduler "+x.po+" "+file, "SMTP           127.0.0.1:2599")
 	assert.Must(t, x.cmd.Process.Signal(os.Interrupt))
-	if got := x.end(t); got != 0 {
-		t.Errorf("exit code: got %d, want 0", got)
-	}
+	assert.Equal(t, x.end(t), 0, "exit code")
 }
 
 // A17: a daemon that does not end in time is killed, and the others still end in
@@ -132,20 +126,14 @@ func TestRunKillsDaemonThatDoesNotEnd(t *testing.T) {
 	x := startRun(t, []string{"DAEMON_router=stubborn"}, "run", "--stop-timeout", "1s") // enough for the others, on a busy machine too
 	x.until(t, "up smtpserver", "up router", "up scheduler")
 	assert.Must(t, x.cmd.Process.Signal(syscall.SIGTERM))
-	if got := x.end(t); got != 0 {
-		t.Errorf("exit code: got %d, want 0", got)
-	}
-	if got, want := x.order("down", "asked"), []string{"down smtpserver", "asked router", "down scheduler"}; !slices.Equal(got, want) {
-		t.Errorf("ended: got %q, want %q", got, want)
-	}
+	assert.Equal(t, x.end(t), 0, "exit code")
+	assert.Same(t, x.order("down", "asked"), []string{"down smtpserver", "asked router", "down scheduler"}, "ended")
 	wantIn(t, strings.Join(x.seen, ""), "daemon-killed", "signal: killed")
 }
 
 func TestRunEndsWithDaemonThatCannotUseItsConfiguration(t *testing.T) {
 	x := startRun(t, []string{"DAEMON_scheduler=78"}, "run")
-	if got, want := x.end(t), config.ExitConfig; got != want {
-		t.Errorf("exit code: got %d, want %d", got, want)
-	}
+	assert.Equal(t, x.end(t), config.ExitConfig, "exit code")
 	if got, want := len(x.order("up scheduler")), 1; got != want {
 		t.Errorf("scheduler was started %d times, want %d", got, want)
 	}
@@ -160,9 +148,7 @@ func TestBadConfigurationOfALaterStartStopsNobody(t *testing.T) {
 	x := startRun(t, []string{"DAEMON_scheduler=once, then 78", "FIRST_TIME=" + first}, "run")
 	x.until(t, "up smtpserver", "up router", "daemon=scheduler reason=\"exit status 1\"", "daemon=scheduler reason=\"exit status 78\"", "again=2s")
 	assert.Must(t, x.cmd.Process.Signal(syscall.SIGTERM))
-	if got := x.end(t); got != 0 {
-		t.Errorf("exit code: got %d, want 0", got)
-	}
+	assert.Equal(t, x.end(t), 0, "exit code")
 }
 
 // A killed zmctl leaves no daemon: the kernel kills them with it.
@@ -192,10 +178,7 @@ func TestRunRefusesBadConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "zmailer.conf")
 	assert.Must(t, os.WriteFile(file, []byte("HASHLEVELS=7\n"), 0o600))
 	for _, command := range []string{"run", "status", "queue", "check", "init", "resubmit"} {
-		_, code, err := invoke(t, "--config", file, command)
-		if code != config.ExitConfig || !strings.Contains(err.Error(), "zmailer.conf:1") {
-			t.Errorf("%s: got exit code %d and %v, want %d and the line", command, code, err, config.ExitConfig)
-		}
+		exits(t, config.ExitConfig, "--config", file, command)
 	}
 }
 

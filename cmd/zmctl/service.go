@@ -141,7 +141,6 @@ func checkDaemons(names []string) error {
 	return nil
 }
 
-// ensurePostoffice makes the postoffice if there is none yet.
 func ensurePostoffice(c *cli.Context, settings *config.Config) error {
 	p, _, err := open(c)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -163,9 +163,7 @@ func TestServiceStopsAndStartsOneDaemon(t *testing.T) {
 	if d := h.state(t, "router"); !d.Runs || d.Pid == router {
 		t.Errorf("after restart: %+v", d)
 	}
-	if got := h.state(t, "scheduler").Pid; got != scheduler {
-		t.Errorf("scheduler: got pid %d, want the %d of the beginning", got, scheduler)
-	}
+	assert.Equal(t, h.state(t, "scheduler").Pid, scheduler, "scheduler")
 	h.must(t, "stop", "router")
 	h.must(t, "start")
 	if d := h.state(t, "router"); !d.Runs {
@@ -301,10 +299,7 @@ func TestForegroundRunTakesOrders(t *testing.T) {
 	}
 	t.Setenv("ZCONFIG", "")
 	t.Setenv("POSTOFFICE", x.po)
-	out, code, err := invoke(t, "restart", "--direct")
-	if code != 0 {
-		t.Fatal(err, out)
-	}
+	out := mustDo(t, "restart", "--direct")
 	st, err := service.Ask(t.Context(), x.po, service.Request{Do: "status"})
 	if err != nil || st.Background || st.Pid != x.cmd.Process.Pid {
 		t.Errorf("got %+v, %v", st, err)
@@ -317,15 +312,9 @@ func TestForegroundRunTakesOrders(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Service == nil || status.Service.By != "zmctl run" || len(status.Service.Daemons) != 3 {
 		t.Errorf("status: %v\n%s", err, out)
 	}
-	if out, code, err := invoke(t, "stop", "--direct"); code != 0 {
-		t.Fatal(err, out)
-	}
-	if got := x.end(t); got != 0 {
-		t.Errorf("exit code: got %d, want 0", got)
-	}
-	if got, want := x.order("down")[3:], []string{"down smtpserver", "down router", "down scheduler"}; !slices.Equal(got, want) {
-		t.Errorf("ended: got %q, want %q", got, want)
-	}
+	exits(t, 0, "stop", "--direct")
+	assert.Equal(t, x.end(t), 0, "exit code")
+	assert.Same(t, x.order("down")[3:], []string{"down smtpserver", "down router", "down scheduler"}, "ended")
 }
 
 // The socket is for root and the postoffice's owner alone, and goes with zmctl run.

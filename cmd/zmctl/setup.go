@@ -232,7 +232,6 @@ func runPasswd(c *cli.Context) error {
 	return nil
 }
 
-// accountsFile is the file of --file, or that of AUTH.
 func accountsFile(c *cli.Context) (string, error) {
 	if path := c.String("file"); path != "" {
 		return filepath.Abs(path)

@@ -45,7 +45,6 @@ cannot be read, 64 bad arguments, 78 bad configuration or no postoffice.`,
 	}
 }
 
-// statusReport is what zmctl status prints.
 type statusReport struct {
 	*view.Overview
 	// Service is the state of systemd or zmctl run, if one of them runs the daemons.

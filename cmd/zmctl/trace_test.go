@@ -38,10 +38,7 @@ func TestTraceFindsTheLogAndMergesTheHistory(t *testing.T) {
 	o.Write(t, postoffice.LogFile, "no line of ours, with "+a.ID.String()+" in it\n"+
 		line(at, fmt.Sprintf(`msg=deferred program=scheduler id=%s name=%s rcpt=one@a.example.com channel=smtp host=a.example.com status=4.2.1 reply="451 later \x1b[2J" attempt=1 routing=1ms queue=2ms delivery=3ms took=1s next=%s`,
 			a.ID, name, next.UTC().Format(time.RFC3339))))
-	out, code, err := invoke(t, "trace", a.ID.String())
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out := mustDo(t, "trace", a.ID.String())
 	wantIn(t, out, a.ID.String()+" from <sender@client.example.net>", "it is queued; ", "routed to 2 recipients, in the queue as "+name,
 		"deferred <one@a.example.com> over smtp/a.example.com, attempt 1: 4.2.1 451 later", "RECIPIENT", "waiting 4.2.1", "two@a.example.com")
 	if strings.Contains(out, "\x1b") || strings.Count(out, "attempt 1") != 1 {
@@ -59,10 +56,7 @@ func TestTraceFindsTheLogAndMergesTheHistory(t *testing.T) {
 		}
 	}
 	// What is not told yet is counted when the files are not asked.
-	out, code, err = invoke(t, "trace", "--logs-only", a.ID.String())
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out = mustDo(t, "trace", "--logs-only", a.ID.String())
 	wantIn(t, out, "and 1 recipient without an attempt so far")
 }
 

@@ -23,10 +23,7 @@ import (
 // states gives the state of each recipient that zmctl queue lists.
 func states(t *testing.T, args ...string) map[string]string {
 	t.Helper()
-	out, code, err := invoke(t, append([]string{"queue", "--json"}, args...)...)
-	if code != 0 {
-		t.Fatal(err)
-	}
+	out := mustDo(t, append([]string{"queue", "--json"}, args...)...)
 	all := map[string]string{}
 	for line := range strings.Lines(out) {
 		var m view.Message
@@ -107,9 +104,7 @@ func TestVerbsActOnSelectedRecipientsAlone(t *testing.T) {
 				wantIn(t, done, "2 recipients of 2 messages ", "; order ")
 				wantStates(t, c.verb, map[string]string{"a1@x": c.want, "a2@x": c.want, "b1@x": was, "b2@x": was})
 				if c.undone == "" {
-					if _, code, err := invoke(t, "undo"); code != 1 || !strings.Contains(err.Error(), "cannot be undone") {
-						t.Errorf("undo: exit code %d, %v", code, err)
-					}
+					exits(t, 1, "undo")
 					return
 				}
 				mustDo(t, "undo")
@@ -158,21 +153,14 @@ func TestVerbsRefuseWhatIsNotMeant(t *testing.T) {
 		last = "1"
 	}
 	other := id[:len(id)-1] + last
-	_, code, err := invoke(t, "hold", other)
-	if code != 1 || !strings.Contains(fmt.Sprint(err), "belongs to another message now") {
-		t.Errorf("another message's ID: exit code %d, %v", code, err)
-	}
-	if _, code, err := invoke(t, "hold", "--until", "2001-01-01", id); code != config.ExitUsage {
-		t.Errorf("an end that is over: exit code %d, %v", code, err)
-	}
+	exits(t, 1, "hold", other)
+	exits(t, config.ExitUsage, "hold", "--until", "2001-01-01", id)
 }
 
 // A person is asked with the numbers; only yes is yes.
 func TestOnlyYesIsYes(t *testing.T) {
 	for answer, want := range map[string]bool{"y\n": true, "Yes\n": true, "y": true, "\n": false, "": false, "n\n": false, "yeah\n": false} {
-		if got := agreed(strings.NewReader(answer), io.Discard, "?"); got != want {
-			t.Errorf("%q: got %v", answer, got)
-		}
+		assert.Equal(t, agreed(strings.NewReader(answer), io.Discard, "?"), want, "%q", answer)
 	}
 }
 
@@ -200,9 +188,7 @@ func TestVerbsOnMailThatIsNotRouted(t *testing.T) {
 	assert.Must(t, o.Claim(t, deferred).Defer("users"))
 	id := deferred.ID.String()
 	for _, verb := range []string{"hold", "release", "thaw", "expire"} {
-		if _, code, err := invoke(t, verb, id); code != 1 || !strings.Contains(fmt.Sprint(err), "it is not routed: it is deferred") {
-			t.Errorf("%s: exit code %d, %v", verb, code, err)
-		}
+		exits(t, 1, verb, id)
 	}
 	wantIn(t, mustDo(t, "freeze", "--yes", "--state", "deferred"), "is freezer/", ".person now")
 	wantIn(t, mustDo(t, "queue", "--state", "frozen"), "frozen: person", "1 message")
@@ -263,9 +249,7 @@ func TestUndoTakesBackOneOrder(t *testing.T) {
 	wantIn(t, mustDo(t, "undo", "--dry-run", string(byHost)), "would undo", "host a.example")
 	mustDo(t, "undo", string(byHost))
 	wantStates(t, "undo of one", map[string]string{"a1@x": view.Waiting, "b1@x": view.Held, "a2@x": view.Waiting})
-	if _, code, err := invoke(t, "undo", string(byHost)); code != 1 || !strings.Contains(fmt.Sprint(err), "it was undone") {
-		t.Errorf("undo twice: exit code %d, %v", code, err)
-	}
+	exits(t, 1, "undo", string(byHost))
 	mustDo(t, "undo", one)
 	wantStates(t, "undo of a message's last order", map[string]string{"b1@x": view.Waiting})
 	for _, arg := range []string{"20200101-000000-hold-1", "x"} {

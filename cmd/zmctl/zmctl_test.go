@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 
@@ -65,6 +66,14 @@ func invoke(t *testing.T, args ...string) (stdout string, code int, err error) {
 	a.ExitErrHandler = func(*cli.Context, error) {}
 	err = a.RunContext(t.Context(), append([]string{"zmctl"}, args...))
 	return out.String(), config.Exit(err), err
+}
+
+// exits calls a command that is to exit with a code, and returns its output.
+func exits(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	out, got, err := invoke(t, args...)
+	assert.Equal(t, got, code, "zmctl %q: %v\n%s\nexit code", args, err, out)
+	return out
 }
 
 func wantIn(t *testing.T, text string, parts ...string) {

@@ -80,7 +80,6 @@ func readAccounts(path string) (*passwd.Accounts, error) {
 // leastToken is the shortest token that is taken, in characters.
 const leastToken = 16
 
-// webToken reads the token's file, or makes it.
 func webToken(path, dir string) (string, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -88,9 +88,7 @@ func TestPageIsServedByTLS(t *testing.T) {
 	cancel()
 	select {
 	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 	case <-time.After(20 * time.Second):
 		t.Fatal("it did not end")
 	}
@@ -127,9 +125,7 @@ func TestRightsByNameAndGroup(t *testing.T) {
 		r := c.w.rights()
 		r.groups = member
 		for who, want := range c.want {
-			if got := r.of(who); got != want {
-				t.Errorf("%s: %s: got %d, want %d", name, who, got, want)
-			}
+			assert.Equal(t, r.of(who), want, "%s: %s", name, who)
 		}
 	}
 	if got := groupsOf("root"); !slices.Contains(got, "root") {

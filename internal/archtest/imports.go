@@ -117,6 +117,7 @@ func forTests() []string {
 		"internal/run/logtest",
 		"internal/stage/agent/agenttest", "internal/wire/taproto/taprototest",
 		"test/office",
+		"test/importertest",
 		"test/peer",
 		"test/suite",
 		"test/browser",

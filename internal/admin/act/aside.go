@@ -29,7 +29,6 @@ type Aside struct {
 	done  bool
 }
 
-// word is one argument.
 type word struct {
 	text   string
 	id     postoffice.SpoolID

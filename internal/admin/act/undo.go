@@ -40,7 +40,6 @@ var ErrUndo = errors.New("undo")
 // undoChunk is how many spool IDs are looked for at a time.
 const undoChunk = 50000
 
-// undo is the undo of one operation.
 type undo struct {
 	*Undoer
 	ctx    context.Context
@@ -274,7 +273,6 @@ func (e *edit) request() operations.Request {
 
 func (e *edit) spool() *view.Spool { return view.New(e.PostOffice, e.now) }
 
-// removed is the message's entry in removed/, nil if there is none.
 func (e *edit) removed() (*postoffice.RemovedMessage, error) { return e.PostOffice.Removed.Find(e.id) }
 
 // putBack puts a message in removed/ back; of an operation, the recipients that it removed.

@@ -99,7 +99,6 @@ func look(po *postoffice.PostOffice, o Options, only map[string]bool) []Finding 
 // wants reports whether this pass inspects a file.
 func (x *checker) wants(key string) bool { return x.only == nil || x.only[key] }
 
-// add completes a report.
 func (x *checker) add(r *report) {
 	if x.wants(r.key) {
 		r.Text = strings.Join(r.text, " ")

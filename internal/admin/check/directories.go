@@ -106,7 +106,6 @@ func (x *checker) directories() {
 	}
 }
 
-// purpose describes a directory.
 func purpose(dir string) string {
 	if dir == postoffice.Router0 {
 		return "Accepted messages wait here for a router: router/ is open to users."
@@ -161,7 +160,6 @@ func HashMode(have, made fs.FileMode) fs.FileMode {
 // ModeBits are the bits of a directory's mode that are compared.
 const ModeBits = fs.ModePerm | fs.ModeSticky
 
-// directory inspects one directory.
 func (x *checker) directory(r *report, f view.File, dev uint64, uid uint32, mode fs.FileMode) {
 	if got := f.Info.Mode & ModeBits; got != mode {
 		r.wrong(WrongMode, "Its mode is %v; it should be %v. %s", got, mode, modeMatters(got, mode))

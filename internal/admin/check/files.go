@@ -137,14 +137,12 @@ func (x *checker) load(f view.File, k view.Kind) *view.Message {
 	return nil
 }
 
-// head begins the report on a message.
 func (x *checker) head(m *view.Message, f view.File) *report {
 	r := about(f.Path(), m.State)
 	r.id = m.ID
 	return r.say("%s, %s old.", m.ID, human.Span(x.Now.Sub(m.Since)))
 }
 
-// misnumbered reports a name that is not the inode number.
 func (r *report) misnumbered(f view.File, n postoffice.Name, then string) {
 	if !n.Fits(f.Info.Ino) {
 		r.wrong(Misnumbered, "Its inode number is %d: it was copied or restored, and its spool ID is a new one. %s", f.Info.Ino, then)

@@ -92,7 +92,6 @@ func about(file, state string) *report {
 	return &report{Finding: Finding{File: file, State: state, Problems: []Problem{}, key: file}}
 }
 
-// say adds a sentence.
 func (r *report) say(format string, args ...any) *report {
 	text := format
 	if len(args) > 0 {

@@ -128,7 +128,6 @@ func Identity(id string, spec *workspec.Spec) string {
 	return id
 }
 
-// problemsOf adds the problems of a message.
 func (x *checker) problemsOf(r *report, m *view.Message) {
 	switch m.State {
 	case view.StateHandedOver:

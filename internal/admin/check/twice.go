@@ -181,7 +181,6 @@ func pairUp(list []Mail) []Pair {
 	return found
 }
 
-// content is a sum over a file.
 func content(s *view.Spool, f view.File) (sum [sha256.Size]byte, err error) {
 	h, err := s.Open(f)
 	if err != nil {

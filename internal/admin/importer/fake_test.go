@@ -13,18 +13,18 @@ import (
 
 // fake is another system's queue: names and what stands under them.
 type fake struct {
-	names   []string
-	letters map[string]*Letter
-	errs    map[string]error
-	removed []string
+	names    []string
+	messages map[string]*Message
+	errs     map[string]error
+	removed  []string
 }
 
 // newFake has n messages; every third is held, every fourth has two parts.
 func newFake(n int) *fake {
-	f := &fake{letters: map[string]*Letter{}, errs: map[string]error{}}
+	f := &fake{messages: map[string]*Message{}, errs: map[string]error{}}
 	for i := range n {
 		name := fmt.Sprintf("deferred/M%02d", i)
-		l := &Letter{Key: fmt.Sprintf("M%02d", i), Arrival: time.Unix(1_700_000_000+int64(i), 0),
+		l := &Message{Key: fmt.Sprintf("M%02d", i), Arrival: time.Unix(1_700_000_000+int64(i), 0),
 			Write: func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "Subject: M%02d\n\nbody\n", i)
 				return err
@@ -38,7 +38,7 @@ func newFake(n int) *fake {
 			l.Parts = append(l.Parts, Part{Recipients: []envelope.Recipient{{Address: fmt.Sprintf("q%d@far.example", i)}}})
 		}
 		f.names = append(f.names, name)
-		f.letters[name] = l
+		f.messages[name] = l
 	}
 	return f
 }
@@ -51,11 +51,11 @@ func (f *fake) List(context.Context) ([]Ref, error) {
 	return list, nil
 }
 
-func (f *fake) Open(ref Ref) (*Letter, error) {
+func (f *fake) Open(ref Ref) (*Message, error) {
 	if err := f.errs[ref.Name]; err != nil {
 		return nil, err
 	}
-	l := *f.letters[ref.Name]
+	l := *f.messages[ref.Name]
 	l.Parts = slices.Clone(l.Parts)
 	return &l, nil
 }

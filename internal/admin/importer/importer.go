@@ -66,7 +66,7 @@ type Source interface {
 	// List names the messages; unfinished ones, and what the system has put aside, too.
 	List(ctx context.Context) ([]Ref, error)
 	// Open reads a message. An error that is ErrLeft says why it is not to be taken.
-	Open(ref Ref) (*Letter, error)
+	Open(ref Ref) (*Message, error)
 	// Remove takes a message that was taken out of the queue. ErrLater: not by itself.
 	Remove(ref Ref) error
 	// Programs are the names of the processes that work on such a queue.
@@ -74,8 +74,8 @@ type Source interface {
 	Close() error
 }
 
-// Letter is an open message of another system.
-type Letter struct {
+// Message is an open message of another system.
+type Message struct {
 	// Key tells it from every other message that is or was in that queue.
 	Key     string
 	Arrival time.Time // zero: unknown
@@ -173,8 +173,8 @@ func (s *Sum) add(r *Result) {
 	}
 }
 
-// about fills in what is known of a letter.
-func (r *Result) about(l *Letter) {
+// about fills in what is known of a message.
+func (r *Result) about(l *Message) {
 	r.Key, r.Notes = l.Key, l.Notes
 	if !l.Arrival.IsZero() {
 		at := l.Arrival.UTC()

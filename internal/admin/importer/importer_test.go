@@ -161,7 +161,7 @@ func TestMovedMailLeavesTheOldQueue(t *testing.T) {
 	f := newFake(4)
 	f.errs["deferred/M01"] = fmt.Errorf("still being written: %w", ErrLeft)
 	f.errs["deferred/M02"] = errors.New("no sender is in it")
-	f.letters["deferred/M03"].Parts = nil
+	f.messages["deferred/M03"].Parts = nil
 	c := config(p, f)
 	if _, err := Run(t.Context(), c); err != nil || len(f.removed) > 0 {
 		t.Fatalf("without Move: %v, removed %q", err, f.removed)
@@ -193,7 +193,7 @@ func TestMovedMailLeavesTheOldQueue(t *testing.T) {
 func TestRemainsAreKnownByTheirKey(t *testing.T) {
 	p, _ := newOffice(t)
 	f := newFake(2)
-	f.letters["deferred/M01"].Key = "M01.digest.1"
+	f.messages["deferred/M01"].Key = "M01.digest.1"
 	c := config(p, f)
 	if sum, err := Run(t.Context(), c); err != nil || sum.Taken != 2 {
 		t.Fatalf("%+v, %v", sum, err)
@@ -213,8 +213,8 @@ func TestRemainsAreKnownByTheirKey(t *testing.T) {
 func TestBrokenLetterLeavesNothingBehind(t *testing.T) {
 	p, disk := newOffice(t)
 	f := newFake(3)
-	f.letters["deferred/M00"].Parts[0].Recipients[0].Address = "no address\nto x"
-	f.letters["deferred/M01"].Write = func(w io.Writer) error {
+	f.messages["deferred/M00"].Parts[0].Recipients[0].Address = "no address\nto x"
+	f.messages["deferred/M01"].Write = func(w io.Writer) error {
 		_, err := io.WriteString(w, "Subject: half\n")
 		return errors.Join(err, errors.New("it ends in the middle of a record"))
 	}

@@ -38,9 +38,7 @@ func TestOthersLockFileIsNotTouched(t *testing.T) {
 	if got := touched(); !got.Equal(old) {
 		t.Errorf("the other's has the time %v, want %v", got, old)
 	}
-	if err := l.Release(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, l.Release())
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("the other's is gone: %v", err)
 	}

@@ -43,12 +43,12 @@ func Look(ctx context.Context, c Config) (Sum, error) {
 
 // tryEnvelope finds what envelope lines refuse, before it is written.
 func (r *run) tryEnvelope(o *one) {
-	for i := range o.letter.Parts {
-		p := &o.letter.Parts[i]
+	for i := range o.message.Parts {
+		p := &o.message.Parts[i]
 		if r.Hold && p.Held == "" {
 			o.result.Held = "import --hold"
 		}
-		if _, err := envelope.Append(nil, r.envelope(o.letter, p)); err != nil {
+		if _, err := envelope.Append(nil, r.envelope(o.message, p)); err != nil {
 			o.result.Did, o.result.Why = Failed, err.Error()
 		}
 	}

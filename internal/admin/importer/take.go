@@ -32,10 +32,10 @@ type run struct {
 
 // one is a message of a batch.
 type one struct {
-	ref    Ref
-	letter *Letter
-	drafts []string // FILE or FILE:CAUSE
-	result Result
+	ref     Ref
+	message *Message
+	drafts  []string // FILE or FILE:CAUSE
+	result  Result
 }
 
 // Run takes what is in the queue, and says what became of each message.
@@ -147,7 +147,6 @@ func (r *run) submit(files []string, counts []int) ([]string, error) {
 	return ids, nil
 }
 
-// batch takes some messages.
 func (r *run) batch(refs []Ref) (err error) {
 	list := make([]*one, len(refs))
 	for i, ref := range refs {
@@ -173,11 +172,11 @@ func (r *run) batch(refs []Ref) (err error) {
 }
 
 func (o *one) close() error {
-	if o.letter == nil || o.letter.Close == nil {
+	if o.message == nil || o.message.Close == nil {
 		return nil
 	}
-	l := o.letter
-	o.letter = nil
+	l := o.message
+	o.message = nil
 	return l.Close()
 }
 
@@ -191,11 +190,11 @@ func (r *run) prepareAll(list []*one) error {
 		if !r.open(o) {
 			continue
 		}
-		if seen[o.letter.Key] {
+		if seen[o.message.Key] {
 			o.result.Did, o.result.Why = Left, "the same message is in this queue twice; import again"
 			continue
 		}
-		seen[o.letter.Key] = true
+		seen[o.message.Key] = true
 		slots <- struct{}{}
 		all.Go(func() {
 			errs[i] = r.prepare(o)
@@ -224,7 +223,7 @@ func (r *run) open(o *one) bool {
 		return false
 	}
 	l.Key = escape(l.Key)
-	o.letter = l
+	o.message = l
 	o.result.about(l)
 	switch n := r.known[l.Key]; {
 	case n != nil:
@@ -245,13 +244,13 @@ func reasonOf(err error) string {
 // prepare writes a message as it is to be in the postoffice, a file for each part. What is
 // wrong with the message is no error of it.
 func (r *run) prepare(o *one) error {
-	for i := range o.letter.Parts {
-		p := &o.letter.Parts[i]
+	for i := range o.message.Parts {
+		p := &o.message.Parts[i]
 		if r.Hold && p.Held == "" {
 			p.Held = "import --hold"
 			o.result.Held = p.Held
 		}
-		file, err := r.write(o.letter, p)
+		file, err := r.write(o.message, p)
 		if err != nil {
 			o.drop(r)
 			if ours(err) {
@@ -289,7 +288,7 @@ func (o *one) drop(r *run) {
 	o.drafts = nil
 }
 
-func (r *run) write(l *Letter, p *Part) (file string, err error) {
+func (r *run) write(l *Message, p *Part) (file string, err error) {
 	head, err := envelope.Append(nil, r.envelope(l, p))
 	if err != nil {
 		return "", err
@@ -330,7 +329,7 @@ func (w *draftWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (r *run) envelope(l *Letter, p *Part) *envelope.Envelope {
+func (r *run) envelope(l *Message, p *Part) *envelope.Envelope {
 	return &envelope.Envelope{External: !l.Local, Comments: []string{"imported from " + r.System + " " + l.Key}, BodyType: l.BodyType,
 		FullName: plain(l.FullName), Via: "import", HasFrom: true, From: p.Sender, EnvID: p.EnvID, NotaryRet: p.Ret,
 		Recipients: p.Recipients, Octets: -1}
@@ -341,7 +340,7 @@ func (r *run) enter(list []*one) error {
 	var lines []byte
 	for _, o := range list {
 		if len(o.drafts) > 0 {
-			lines = appendLine(lines, time.Now(), verbPrepared, o.letter.Key, o.drafts)
+			lines = appendLine(lines, time.Now(), verbPrepared, o.message.Key, o.drafts)
 		}
 	}
 	if len(lines) == 0 {
@@ -361,8 +360,8 @@ func (r *run) enter(list []*one) error {
 			continue
 		}
 		var counts []int
-		for i := range o.letter.Parts {
-			counts = append(counts, len(o.letter.Parts[i].Recipients))
+		for i := range o.message.Parts {
+			counts = append(counts, len(o.message.Parts[i].Recipients))
 		}
 		ids, err := r.submit(o.drafts, counts)
 		if err != nil {
@@ -370,8 +369,8 @@ func (r *run) enter(list []*one) error {
 		}
 		o.result.Did, o.result.IDs = Taken, ids
 		r.explain(o)
-		lines = appendLine(lines, time.Now(), verbTaken, o.letter.Key, ids)
-		r.known[o.letter.Key] = &noted{taken: true}
+		lines = appendLine(lines, time.Now(), verbTaken, o.message.Key, ids)
+		r.known[o.message.Key] = &noted{taken: true}
 	}
 	// Crash: the moves may be undone by it: the files are in imports/ again, and their
 	// lines say prepared.
@@ -385,7 +384,7 @@ func (r *run) enter(list []*one) error {
 func (r *run) explain(o *one) {
 	for i, word := range o.result.IDs {
 		id, err := postoffice.ParseSpoolID(word)
-		if held := o.letter.Parts[i].Held; err == nil && held != "" {
+		if held := o.message.Parts[i].Held; err == nil && held != "" {
 			// It is for people: a message without it is as good.
 			_ = r.PostOffice.Aside.Explain(postoffice.Freezer, postoffice.Reason{ID: id, Time: time.Now(), Who: r.Who,
 				What: postoffice.WasFrozen, Text: "import from " + r.System + " " + o.ref.Name + ": " + held})

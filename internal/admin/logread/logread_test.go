@@ -69,9 +69,7 @@ func TestFilterTakesWhatFitsEverything(t *testing.T) {
 				if !ok {
 					t.Fatalf("no line: %s", raw)
 				}
-				if got := tt.f.Takes(&l); got != tt.want {
-					t.Errorf("got %v, want %v of %s", got, tt.want, raw)
-				}
+				assert.Equal(t, tt.f.Takes(&l), tt.want)
 			}
 		})
 	}

@@ -165,7 +165,6 @@ func (p *planner) twice() {
 	}
 }
 
-// mailName returns the name of a message file.
 func (p *planner) mailName(f view.File) (n postoffice.Name, ok bool) {
 	if f.Dir == postoffice.Queue {
 		n, ok = postoffice.ParseName(f.Name)

@@ -140,9 +140,7 @@ func TestCopiedPostofficeIsRenumbered(t *testing.T) {
 			if len(steps) < 12+3+9 {
 				t.Errorf("only %d steps: %+v", len(steps), steps)
 			}
-			if got := times(t, o); got != before {
-				t.Errorf("times of messages: got %s, want %s", got, before)
-			}
+			assert.Equal(t, times(t, o), before, "times of messages")
 			if got := rightNames(t, o, levels); cmp.Diff(got, want) != "" {
 				t.Errorf("open recipients, got - want +\n%s", cmp.Diff(got, want))
 			}

@@ -123,7 +123,6 @@ func (p *parser) column() int { return utf8.RuneCountInString(p.text[:p.start]) 
 
 func (p *parser) fail(name, reason string) error { return &Error{p.column(), name, reason} }
 
-// next reads a token.
 func (p *parser) next() error {
 	for p.at < len(p.text) {
 		r, n := utf8.DecodeRuneInString(p.text[p.at:])
@@ -319,7 +318,6 @@ func (p *parser) split(c *column) ([]word, error) {
 	return list, nil
 }
 
-// term makes a term of a column and its values.
 func (c *column) term(words []word) (node, error) {
 	fail := func(w word, err error) (node, error) { return nil, &Error{w.column, c.name, err.Error()} }
 	if c.text != nil {

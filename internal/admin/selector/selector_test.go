@@ -61,16 +61,12 @@ func TestExpressionMatches(t *testing.T) {
 			t.Errorf("%s: %v", c.text, err)
 			continue
 		}
-		if got := s.Match(sample()); got != c.want {
-			t.Errorf("%s: got %v, want %v", c.text, got, c.want)
-		}
+		assert.Equal(t, s.Match(sample()), c.want, "%s", c.text)
 		want := c.canonical
 		if want == "" {
 			want = c.text
 		}
-		if got := s.String(); got != want {
-			t.Errorf("%s: got %s in canonical form, want %s", c.text, got, want)
-		}
+		assert.Equal(t, s.String(), want, "%s", c.text)
 	}
 }
 

@@ -82,7 +82,6 @@ func (r *Run) answer(ctx context.Context, conn *net.UnixConn) {
 	_ = json.NewEncoder(conn).Encode(r.do(ctx, q)) // a client that has gone does not want it
 }
 
-// do executes a request.
 func (r *Run) do(ctx context.Context, q Request) *Answer {
 	var err error
 	switch q.Do {

@@ -25,7 +25,6 @@ type systemd struct {
 	units map[string]map[string]string // those that are installed, with their properties
 }
 
-// unitOf is the service of a daemon.
 func unitOf(daemon string) string { return "zmailer-" + daemon + ".service" }
 
 // Agents is the service that starts agents for the scheduler. It starts and stops with it.

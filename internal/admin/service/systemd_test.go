@@ -170,9 +170,7 @@ func TestFailedUnitIsReported(t *testing.T) {
 			d := findSystemd(t.Context(), root, settings)
 			list, err := d.states(t.Context())
 			assert.Must(t, err)
-			if got := (&Status{Daemons: list}).Ended(); got != tt.want {
-				t.Errorf("got %v, want %v: %+v", got, tt.want, list)
-			}
+			assert.Equal(t, (&Status{Daemons: list}).Ended(), tt.want)
 		})
 	}
 }

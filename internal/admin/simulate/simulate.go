@@ -180,7 +180,6 @@ func (q *queue) read(ctx context.Context, s *store.Store) error {
 	return nil
 }
 
-// assumptions describes the assumptions.
 func (a *Options) assumptions() []string {
 	list := []string{
 		fmt.Sprintf("a delivery takes %v, half more or less; a new connection 100ms; one that fails 30s", a.Latency),
@@ -230,7 +229,6 @@ func (q *queue) play(clauses *conf.WhatIf, a *Options) *Course {
 	return sumUp(w, hosts)
 }
 
-// ringFor is the ring of a channel and host under some settings.
 func ringFor(w *sim.World, s *conf.Settings, channel, host string) *sim.Ring {
 	return w.Ring(s.RingKey(channel, host), s.Policy, sim.Ring{Slots: s.Command.Slots(), Overfeed: s.Overfeed, MaxTA: s.MaxTA, IdleMax: s.IdleMax})
 }
@@ -251,7 +249,6 @@ func historyOf(list []store.Waiting) (h thread.History) {
 	return h
 }
 
-// assume gives a host the properties that are assumed.
 func (q *queue) assume(h *sim.Host, a *Options, random *rand.Rand) {
 	h.Latency, h.Spread, h.Connect, h.Timeout = a.Latency, 0.5, 100*time.Millisecond, 30*time.Second
 	h.Decide = func(l *sim.Delivery, _ time.Time) sim.Verdict {

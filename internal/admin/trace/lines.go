@@ -55,7 +55,6 @@ func FromLog(l *logging.Line, id string) (s Step, ok bool) {
 	return s, true
 }
 
-// words describes a line of the log.
 func words(l *logging.Line, s *Step) string {
 	who := ""
 	if len(s.Recipients) > 0 {

@@ -49,9 +49,7 @@ func TestLifeFromTheLog(t *testing.T) {
 	for _, s := range l.Steps {
 		words = append(words, s.Event)
 	}
-	if got, want := fmt.Sprint(words), "[accepted routed deferred delivered failed report]"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, fmt.Sprint(words), "[accepted routed deferred delivered failed report]")
 	if l.From != "bob@mta.example" || l.Size != "269" || !l.Ended.Equal(at(t, "03:21:21.665")) || l.Untold != 0 || len(l.Caused) != 1 || l.Caused[0].ID != report {
 		t.Errorf("got %+v", l)
 	}

@@ -155,7 +155,6 @@ func (s *EventStream) scheduler(line string) error {
 	return s.emit(&e)
 }
 
-// journal takes a line of a journal.
 func (s *EventStream) journal(l ledger.Line) error {
 	e := Event{Time: time.UnixMilli(l.Time).UTC(), By: "ledger", ID: l.ID.String(), Recipients: l.N, Why: l.Why}
 	switch l.Verb {

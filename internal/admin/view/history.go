@@ -281,7 +281,6 @@ func (s *Spool) accountIn(f File, fn func(l *ledger.Line)) error {
 	}
 }
 
-// ledgerWords describes a line of the ledger.
 func ledgerWords(l *ledger.Line) string {
 	n := human.Count(int(l.N), "recipient")
 	switch l.Verb {

@@ -150,7 +150,6 @@ func (t *Tracer) caused(of []string) (list []string) {
 	return list
 }
 
-// logSteps are the steps of a message that the log has.
 func (t *Tracer) logSteps(id postoffice.SpoolID) (list []trace.Step) {
 	lines := t.lines[id.String()]
 	for i := range lines {

@@ -111,7 +111,6 @@ func (r *RemovedMessage) fill(m *Message) {
 	}
 }
 
-// removedByID is a message in removed/, nil if there is none of that ID.
 func (s *Spool) removedByID(id postoffice.SpoolID) *Message {
 	// zmctl removed reports errors.
 	found, err := s.PO.Removed.Find(id)

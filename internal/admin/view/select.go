@@ -28,7 +28,6 @@ func (m *Message) facts(r *Recipient, now time.Time) *selector.Facts {
 	return f
 }
 
-// stateWord is a state as the selector has it.
 func stateWord(state string) string {
 	if state == Stale {
 		return "locked"

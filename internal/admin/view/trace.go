@@ -11,7 +11,6 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// traceFiles returns the steps of a message in its files and the ledger.
 func (s *Spool) traceFiles(id postoffice.SpoolID) (*Message, []trace.Step, error) {
 	m, err := s.locate("trace", id)
 	var steps []trace.Step
@@ -95,7 +94,6 @@ func traceWord(e *workspec.Event) string {
 	return human.Clean(e.Event)
 }
 
-// traceEvent is an event about one recipient.
 func traceEvent(s trace.Step, e *workspec.Event, r *workspec.Recipient) trace.Step {
 	s.Recipients, s.Channel, s.Host = []string{human.Clean(r.Address)}, human.Clean(r.Channel), human.Clean(r.Host)
 	s.Status, s.Reply = human.Clean(e.Get("status")), ""

@@ -15,9 +15,7 @@ func TestTimesOfDayGetTheMessagesDay(t *testing.T) {
 	for clock, want := range map[string]string{"23:59:58.500": "2026-11-21", "00:00:01.000": "2026-11-22"} {
 		at, err := time.Parse("15:04:05.000", clock)
 		assert.Must(t, err)
-		if got := onDay(at, accepted).Format(time.DateOnly); got != want {
-			t.Errorf("%s: got %s, want %s", clock, got, want)
-		}
+		assert.Equal(t, onDay(at, accepted).Format(time.DateOnly), want, "%s", clock)
 	}
 }
 
@@ -30,9 +28,7 @@ func TestHistoryTellsThePolicysDecision(t *testing.T) {
 		"the policy, router.star:2: reject 5.7.1: \\x1b[2J": {Event: workspec.EventPolicy,
 			Attrs: []workspec.Attr{{Key: "rule", Value: "router.star:2"}}, Text: "reject 5.7.1: \x1b[2J"},
 	} {
-		if got := EventText(&e, nil); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		assert.Equal(t, EventText(&e, nil), want)
 	}
 }
 

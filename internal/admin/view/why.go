@@ -321,7 +321,6 @@ func (r *Explanation) live(now time.Time, t Thread) {
 	}
 }
 
-// reports describes the reports to the sender.
 func (r *Explanation) reports(m *Message) {
 	for i := range m.Spec.History {
 		if e := &m.Spec.History[i]; e.Event == "report" {

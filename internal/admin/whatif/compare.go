@@ -120,7 +120,6 @@ func newIndex(r *route.Explanation) *index {
 	return x
 }
 
-// goes reports whether a message is routed at all.
 func goes(r *route.Explanation) bool {
 	return r.Verdict == route.VerdictRouted || r.Verdict == route.VerdictRejected
 }
@@ -437,7 +436,6 @@ func texts(list []*place) string {
 
 const manyTexts = 3
 
-// users are the first users of some places.
 func users(list []*place) string {
 	var all []string
 	for _, p := range list[:min(len(list), manyTexts)] {

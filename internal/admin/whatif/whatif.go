@@ -187,7 +187,6 @@ func (e *Engine) explainQueued(ctx context.Context, dir string, m *view.Message)
 	return x, nil
 }
 
-// take compares one message.
 func (x *comparer) take(m *view.Message, open map[int64]bool, now, then *route.Explanation) {
 	if m.State == view.StateQueued && m.Spec != nil {
 		spec := queuedOf(m, open)

@@ -87,7 +87,6 @@ func printRecipient(b *strings.Builder, p term.Paint, r *route.ExplainedRecipien
 // maxColumn is how wide a column gets for one long value. Characters.
 const maxColumn = 50
 
-// depth is that of a step.
 func depth(r *route.ExplainedRecipient, i int) int {
 	if i < 0 || i >= len(r.Steps) {
 		return 0

@@ -37,7 +37,6 @@ func For(w io.Writer) Paint {
 	return Paint(os.Getenv("TERM") != "dumb" && Terminal(w))
 }
 
-// passing is a writer that writes to another.
 type passing interface{ To() io.Writer }
 
 // file is where a writer ends; nil if that is no file.

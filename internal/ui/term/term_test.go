@@ -46,12 +46,8 @@ func TestColoursAreNotForFiles(t *testing.T) {
 }
 
 func TestColoursEndOnTheirLine(t *testing.T) {
-	if got, want := Paint(true).Red("a\n\nb\n"), "\x1b[31ma\x1b[0m\n\n\x1b[31mb\x1b[0m\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := Paint(false).Red("a\n"); got != "a\n" {
-		t.Errorf("without colours: got %q", got)
-	}
+	assert.Equal(t, Paint(true).Red("a\n\nb\n"), "\x1b[31ma\x1b[0m\n\n\x1b[31mb\x1b[0m\n")
+	assert.Equal(t, Paint(false).Red("a\n"), "a\n", "without colours")
 }
 
 // plain takes the colours away.
@@ -114,16 +110,12 @@ func TestLinesAreCutAtTheWidth(t *testing.T) {
 		"accents that fit":         {"abcdefghie\u0301", "abcdefghie\u0301"},
 		"wide letters in colour":   {p.Red("例例例例例例"), "\x1b[31m例例例...\x1b[0m"},
 	} {
-		if got := Clip(tt.line, 10); got != tt.want {
-			t.Errorf("%s: got %q, want %q", what, got, tt.want)
-		}
+		assert.Equal(t, Clip(tt.line, 10), tt.want, "%s", what)
 	}
 	var b strings.Builder
 	table := NewTable(&b)
 	table.Width = 12
 	fmt.Fprintf(table, "A\tTEXT\n%s\tabcdefghijklm\n", p.Bold("long"))
 	assert.Must(t, table.Flush())
-	if got, want := b.String(), "A     TEXT\n\x1b[1mlong\x1b[0m  abc...\x1b[0m\n"; got != want {
-		t.Errorf("table: got %q, want %q", got, want)
-	}
+	assert.Equal(t, b.String(), "A     TEXT\n\x1b[1mlong\x1b[0m  abc...\x1b[0m\n", "table")
 }

@@ -120,7 +120,6 @@ func (p *LogPrinter) forPerson(l *logging.Line) []byte {
 	return []byte(strings.TrimRight(b.String(), " "))
 }
 
-// quoteJSON is a text as JSON has it.
 func quoteJSON(s string) []byte {
 	b, err := json.Marshal(s)
 	if err != nil {

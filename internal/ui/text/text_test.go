@@ -35,9 +35,7 @@ func TestProgressWithoutATerminalIsALine(t *testing.T) {
 		p.Step()
 	}
 	p.End()
-	if got, want := p.Out.(*bytes.Buffer).String(), "resubmit: 500 of 1000\n"; got != want {
-		t.Errorf("without a terminal: got %q, want %q", got, want)
-	}
+	assert.Equal(t, p.Out.(*bytes.Buffer).String(), "resubmit: 500 of 1000\n", "without a terminal")
 }
 
 // On a terminal a line of the log is short, and what could move the cursor is shown as its code.

@@ -90,7 +90,6 @@ type Counts struct {
 	parts    []*countPart
 }
 
-// countPart is one of its tables.
 type countPart struct {
 	title string
 	of    func(m *view.Message, r *view.Recipient) string // "" counts nowhere
@@ -179,7 +178,6 @@ type Ages struct {
 	sum  ageRow
 }
 
-// ageRow is a line of it.
 type ageRow struct {
 	Name       string `json:"name"`
 	Recipients int    `json:"recipients"`

@@ -83,7 +83,6 @@ func (s *Sampler) Take(ctx context.Context) (*Sample, error) {
 	return x, ctx.Err()
 }
 
-// enter counts a line of the ledger.
 func (s *Sampler) enter(l ledger.Line) error {
 	switch l.Verb {
 	case ledger.In:

@@ -209,15 +209,11 @@ func TestTextIsCleanAndBounded(t *testing.T) {
 
 func TestSparksShowTheNewestAtTheRight(t *testing.T) {
 	var h History
-	if got := h.Spark(3); got != "   " {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, h.Spark(3), "   ")
 	for _, v := range []float64{0, 1, 4, 8} {
 		h.Add(v)
 	}
-	if got := h.Spark(6); got != "   ▂▅█" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, h.Spark(6), "   ▂▅█")
 	if got := h.Spark(2); got != "▅█" || h.Most(10) != 8 {
 		t.Errorf("got %q", got)
 	}

@@ -92,7 +92,6 @@ func (s *session) over(now time.Time) bool {
 	return now.Sub(s.seen) > sessionIdle || now.Sub(s.made) > sessionLife
 }
 
-// find gives the session of a cookie's value, nil if there is none.
 func (s *sessions) find(value string) *session {
 	now := s.now()
 	s.mu.Lock()
@@ -139,12 +138,10 @@ func same(a, b string) bool {
 // ErrRefused is the only answer to a failed login.
 var ErrRefused = errors.New("that is not right")
 
-// bearer reports whether a token is ours.
 func (p *Page) bearer(token string) bool {
 	return p.c.Token != "" && same(strings.TrimSpace(token), p.c.Token)
 }
 
-// admit returns the user of a login.
 func (p *Page) admit(ctx context.Context, user, password, from string) (*session, error) {
 	if p.c.Login == nil || user == "" || p.c.Machine && p.right(user) == NoRight {
 		return nil, ErrRefused

@@ -174,9 +174,7 @@ func TestPagesCanBeReadByEverybody(t *testing.T) {
 				t.Errorf("%s, %s: %s", name, screen.name, text)
 			}
 			if dir := os.Getenv("SCREENSHOTS"); dir != "" {
-				if err := b.Shot(filepath.Join(dir, name+"-"+screen.name+".png")); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, b.Shot(filepath.Join(dir, name+"-"+screen.name+".png")))
 			}
 		}
 	}

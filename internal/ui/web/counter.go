@@ -103,7 +103,6 @@ func agePart(age time.Duration) int {
 	return i
 }
 
-// host is where a recipient is counted.
 func (c *Counter) host(m *Message, r *Recipient) *HostCount {
 	name, channel, host := r.Thread(), r.Channel, r.Host
 	if name == "" {

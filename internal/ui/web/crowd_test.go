@@ -59,9 +59,7 @@ func TestRightTokenNeverWaits(t *testing.T) {
 
 func TestFailuresAreCountedByNetwork(t *testing.T) {
 	for from, want := range map[string]string{"2001:db8:1:2:3::4": "2001:db8:1:2::/64", "192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "fe80::1%eth0": "fe80::/64", "@": "@"} {
-		if got := origin(from); got != want {
-			t.Errorf("%s: got %s", from, got)
-		}
+		assert.Equal(t, origin(from), want, "%s", from)
 	}
 	now := time.Now()
 	tr := &tries{now: func() time.Time { return now }}

@@ -63,7 +63,6 @@ func (w *Postoffice) Order(_ context.Context, id postoffice.OperationID) (*Order
 	return &order, nil
 }
 
-// request makes a request for act of a command.
 func (w *Postoffice) request(who string, c Command) (r act.Request, err error) {
 	if r.Verb = act.VerbOf(c.Verb); r.Verb == nil {
 		return r, fmt.Errorf("unknown order %q", c.Verb)

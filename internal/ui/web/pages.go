@@ -8,7 +8,6 @@ import (
 	"zmailer/internal/wire/mailq"
 )
 
-// overview is the first page.
 func (p *Page) overview(v *visit) {
 	ctx := v.r.Context()
 	found, err := p.survey.get(ctx)
@@ -25,7 +24,6 @@ func (p *Page) overview(v *visit) {
 	})
 }
 
-// message is all about one message.
 func (p *Page) message(v *visit) {
 	id, err := postoffice.ParseSpoolID(v.r.PathValue("id"))
 	if err != nil {
@@ -74,7 +72,6 @@ func (p *Page) threads(v *visit) {
 // are made of them.
 func cleanThread(t *mailq.ThreadInfo) { t.Trouble = clean(t.Trouble) }
 
-// thread is one of them.
 func (p *Page) thread(v *visit) {
 	t, err := p.c.Source.Thread(v.r.Context(), v.r.FormValue("channel"), v.r.FormValue("host"))
 	if err != nil {
@@ -89,7 +86,6 @@ func (p *Page) thread(v *visit) {
 	p.render(v.w, http.StatusOK, "thread", v, map[string]any{"Thread": t, "Where": whereThread(t.Info.Channel, t.Info.Host)})
 }
 
-// orders are the orders of operators.
 func (p *Page) orders(v *visit) {
 	const most = 200
 	list, err := p.c.Source.Orders(v.r.Context(), most)

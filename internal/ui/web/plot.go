@@ -116,7 +116,6 @@ func times(least, most float64) axis {
 	}
 }
 
-// took is a duration as text.
 func took(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -22,7 +22,6 @@ type filter struct {
 	sel    selector.Selector
 }
 
-// read takes a filter from a request.
 func (f *filter) read(form url.Values) error {
 	f.Values, f.Where = map[string]string{}, strings.TrimSpace(form.Get("where"))
 	for _, name := range filterNames() {
@@ -62,7 +61,6 @@ func (f *filter) link(from int) string {
 	return "/queue?" + q.Encode()
 }
 
-// whereThread chooses one thread.
 func whereThread(channel, host string) string {
 	return "channel " + selector.Quote(channel) + " and host " + selector.Quote(host)
 }

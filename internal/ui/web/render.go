@@ -106,7 +106,6 @@ func (p *Page) fail(v *visit, code int, text string) {
 	p.render(v.w, code, "trouble", v, map[string]any{"Code": code, "Text": text})
 }
 
-// failed shows an error of a Source.
 func (p *Page) failed(v *visit, page string, err error) {
 	if errors.Is(err, ErrNotFound) {
 		p.fail(v, http.StatusNotFound, clean(err.Error()))
@@ -148,7 +147,6 @@ func shortStamp(t time.Time) string {
 // seconds are whole ones, rounded up.
 func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
 
-// spanSeconds is a number of seconds as text.
 func spanSeconds(n int64) string { return took(time.Duration(n) * time.Second) }
 
 // clean makes text from outside safe to display on one line.

@@ -145,7 +145,6 @@ func (s *sample) numbers() []*int64 {
 	return list
 }
 
-// at is a minute's sample.
 func (s *Samples) at(ms int64) *sample {
 	minute := ms / 60000
 	one := s.list[minute]

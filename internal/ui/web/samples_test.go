@@ -144,21 +144,15 @@ func TestGapIsShownWhereNobodyCounted(t *testing.T) {
 	counted(t, first, []ledger.Line{line(9 * time.Minute)})
 	first.Seen(noon.Add(-7 * time.Minute))
 	assert.Must(t, first.Save())
-	if got, want := known(first), "x00-------"; got != want {
-		t.Errorf("the first: got %s, want %s", got, want)
-	}
+	assert.Equal(t, known(first), "x00-------", "the first")
 	folded := begin()
 	counted(t, folded, []ledger.Line{line(3 * time.Minute)})
 	folded.Seen(noon)
-	if got, want := known(folded), "x00---x000"; got != want {
-		t.Errorf("after older journals are gone: got %s, want %s", got, want)
-	}
+	assert.Equal(t, known(folded), "x00---x000", "after older journals are gone")
 	whole := begin()
 	counted(t, whole, []ledger.Line{line(9 * time.Minute), line(3 * time.Minute)})
 	whole.Seen(noon)
-	if got, want := known(whole), "x00000x000"; got != want {
-		t.Errorf("with all journals: got %s, want %s", got, want)
-	}
+	assert.Equal(t, known(whole), "x00000x000", "with all journals")
 	for _, p := range folded.plots(noon, spanOf("1h"))[:1] {
 		if strings.Count(p.Lines[0].Path, "M") != 2 || !strings.Contains(p.Spots[len(p.Spots)-5].Text, "not counted") {
 			t.Errorf("the curve has no gap: %s, %s", p.Lines[0].Path, p.Spots[len(p.Spots)-5].Text)

@@ -61,7 +61,6 @@ func (t *tries) wait(from string) time.Duration {
 	return 0
 }
 
-// count counts what a client tried.
 func (t *tries) count(from string, ok bool) {
 	from = origin(from)
 	now := t.now()

@@ -86,7 +86,6 @@ func New(c Config) *Page {
 // ServeHTTP implements http.Handler.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve.ServeHTTP(w, r) }
 
-// routes are the pages.
 func (p *Page) routes() *http.ServeMux {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /style.css", asset("style.css", "text/css; charset=utf-8"))

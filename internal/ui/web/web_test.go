@@ -244,9 +244,7 @@ func TestEachAnswerForbidsWhatPagesDoNotHave(t *testing.T) {
 		assert.Must(t, err)
 		r.Body.Close()
 		for name, want := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin"} {
-			if got := r.Header.Get(name); got != want {
-				t.Errorf("%s: %s: got %q", path, name, got)
-			}
+			assert.Equal(t, r.Header.Get(name), want, "%s: %s", path, name)
 		}
 	}
 }

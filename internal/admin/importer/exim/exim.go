@@ -47,7 +47,7 @@ func (s *Source) Close() error { return s.q.Close() }
 // ours, but what comes in after the import would stay behind.
 func (s *Source) Programs() []string { return []string{"exim", "exim4", "exim-4"} }
 
-// isID tells what Exim calls a message: 6-6-2 letters and digits, since 4.97 6-11-4.
+// isID tells what Exim calls a message: 6-6-2 messages and digits, since 4.97 6-11-4.
 func isID(s string) bool {
 	parts := strings.Split(s, "-")
 	if len(parts) != 3 {
@@ -84,12 +84,12 @@ func (s *Source) List(ctx context.Context) ([]importer.Ref, error) {
 }
 
 // Open reads one, and locks it.
-func (s *Source) Open(ref importer.Ref) (*importer.Letter, error) {
+func (s *Source) Open(ref importer.Ref) (*importer.Message, error) {
 	data, err := s.lock(ref.Name + "-D")
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.letter(ref, data)
+	l, err := s.message(ref, data)
 	if err != nil {
 		return nil, errors.Join(err, data.Close())
 	}
@@ -125,7 +125,7 @@ const (
 	maxJournal = 64 << 20
 )
 
-func (s *Source) letter(ref importer.Ref, data *os.File) (*importer.Letter, error) {
+func (s *Source) message(ref importer.Ref, data *os.File) (*importer.Message, error) {
 	id := path.Base(ref.Name)
 	text, err := s.q.Read(ref.Name+"-H", maxHead)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +147,7 @@ func (s *Source) letter(ref importer.Ref, data *os.File) (*importer.Letter, erro
 			h.done[key(whole)] = false
 		}
 	}
-	l := &importer.Letter{Key: id, Arrival: h.arrival, Write: func(w io.Writer) error { return write(h, id, data, w) }}
+	l := &importer.Message{Key: id, Arrival: h.arrival, Write: func(w io.Writer) error { return write(h, id, data, w) }}
 	if p := h.part(); len(p.Recipients) > 0 {
 		l.Parts = []importer.Part{p}
 	}

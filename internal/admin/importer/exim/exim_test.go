@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/admin/importer"
-	"zmailer/internal/admin/importer/importertest"
 	"zmailer/internal/run/assert"
+	"zmailer/test/importertest"
 )
 
 const id = "1rABCD-000001-Xy"

@@ -42,7 +42,6 @@ const (
 	retHdrs = 2
 )
 
-// lines reads a text by lines.
 type lines struct{ rest []byte }
 
 func (l *lines) next() (string, error) {
@@ -172,7 +171,7 @@ func skipValue(value string, l *lines) error {
 }
 
 // tree reads those who have the message: "XX", or a line for each node of a binary tree,
-// which says with two letters whether nodes follow to its left and right.
+// which says with two messages whether nodes follow to its left and right.
 func (h *head) tree(line string, l *lines) error {
 	if line == "XX" {
 		return nil
@@ -201,7 +200,6 @@ func key(address string) string {
 	return address[:at+1] + strings.ToLower(address[at+1:])
 }
 
-// list reads the recipients.
 func (h *head) list(l *lines) error {
 	line, err := l.next()
 	if err != nil {
@@ -289,7 +287,7 @@ func cutCounted(s string) (rest, text string, number int, err error) {
 	return rest[:len(rest)-1], text, number, nil
 }
 
-// fields reads the header: each field behind its length and a letter; "*" marks those that
+// fields reads the header: each field behind its length and a message; "*" marks those that
 // are not to be sent.
 func (h *head) fields(l *lines) error {
 	empty, err := l.next()
@@ -320,7 +318,6 @@ func (h *head) fields(l *lines) error {
 	return nil
 }
 
-// part is what is open.
 func (h *head) part() importer.Part {
 	p := importer.Part{Sender: h.sender, EnvID: importer.EnvID(h.envID), Ret: h.ret}
 	if !h.frozen.IsZero() {

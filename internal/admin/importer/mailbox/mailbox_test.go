@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/admin/importer"
-	"zmailer/internal/admin/importer/importertest"
 	"zmailer/internal/run/assert"
+	"zmailer/test/importertest"
 )
 
 const box = "From bob@x.example Mon Jan  2 15:04:05 2023\nSubject: one\nTo: A <a@y.example>, b@y.example\nBcc: c@y.example\n\nfirst\n>From here\n>>From there\n> From\n\n" +
@@ -141,9 +141,7 @@ func TestMboxIsLockedByALockFile(t *testing.T) {
 				if want := fmt.Sprintf("%d %s\n", os.Getpid(), testHost); tt.host != "" && string(b) != want {
 					t.Errorf("got %q, %v, want %q", b, err, want)
 				}
-				if err := m.Close(); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, m.Close())
 			}
 			if _, err := os.Stat(lock); tt.left != (err == nil) {
 				t.Errorf("afterwards: %v", err)
@@ -167,9 +165,7 @@ func TestMboxThatIsReplacedIsLeftAlone(t *testing.T) {
 	if err := m.take("box", seen, writable); !errors.Is(err, importer.ErrRunning) {
 		t.Errorf("got %v, want %v", err, importer.ErrRunning)
 	}
-	if err := m.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, m.Close())
 }
 
 func TestOtherFilesAreNoMbox(t *testing.T) {

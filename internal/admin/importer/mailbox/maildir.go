@@ -50,7 +50,7 @@ func (m *Maildir) List(ctx context.Context) ([]importer.Ref, error) {
 }
 
 // Open reads one.
-func (m *Maildir) Open(ref importer.Ref) (*importer.Letter, error) {
+func (m *Maildir) Open(ref importer.Ref) (*importer.Message, error) {
 	base, flags, _ := strings.Cut(path.Base(ref.Name), ":")
 	if _, set, ok := strings.Cut(flags, "2,"); ok && strings.Contains(set, "T") {
 		return nil, fmt.Errorf("its user has moved it to the trash: %w", importer.ErrLeft)
@@ -59,7 +59,7 @@ func (m *Maildir) Open(ref importer.Ref) (*importer.Letter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := m.letter(base, f)
+	l, err := m.message(base, f)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -67,7 +67,7 @@ func (m *Maildir) Open(ref importer.Ref) (*importer.Letter, error) {
 	return l, nil
 }
 
-func (m *Maildir) letter(base string, f io.ReadSeeker) (*importer.Letter, error) {
+func (m *Maildir) message(base string, f io.ReadSeeker) (*importer.Message, error) {
 	fields, err := header(f)
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)
@@ -85,7 +85,7 @@ func (m *Maildir) letter(base string, f io.ReadSeeker) (*importer.Letter, error)
 	if err != nil {
 		return nil, err
 	}
-	return &importer.Letter{Key: base + "@" + digest, Parts: []importer.Part{p}, Write: func(w io.Writer) error {
+	return &importer.Message{Key: base + "@" + digest, Parts: []importer.Part{p}, Write: func(w io.Writer) error {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
 		}

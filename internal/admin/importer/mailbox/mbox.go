@@ -163,7 +163,7 @@ func (m *Mbox) List(ctx context.Context) ([]importer.Ref, error) {
 }
 
 // Open reads one.
-func (m *Mbox) Open(ref importer.Ref) (*importer.Letter, error) {
+func (m *Mbox) Open(ref importer.Ref) (*importer.Message, error) {
 	section := func() *io.SectionReader { return io.NewSectionReader(m.f, ref.At, ref.Size) }
 	in := bufio.NewReader(section())
 	first, err := in.ReadString('\n')
@@ -192,7 +192,7 @@ func (m *Mbox) Open(ref importer.Ref) (*importer.Letter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &importer.Letter{Key: key, Arrival: at, Parts: []importer.Part{p}, Write: func(w io.Writer) error {
+	return &importer.Message{Key: key, Arrival: at, Parts: []importer.Part{p}, Write: func(w io.Writer) error {
 		return writer{bcc: m.e.Extract, quoted: true}.write(w, body())
 	}}, nil
 }

@@ -94,7 +94,7 @@ func (s *Source) List(ctx context.Context) ([]importer.Ref, error) {
 func isHex(s string, n int) bool { return len(s) == n && strings.Trim(s, "0123456789abcdef") == "" }
 
 // Open reads one.
-func (s *Source) Open(ref importer.Ref) (*importer.Letter, error) {
+func (s *Source) Open(ref importer.Ref) (*importer.Message, error) {
 	switch dir, _, _ := strings.Cut(ref.Name, "/"); dir {
 	case offline:
 		return nil, fmt.Errorf("it was submitted while smtpd was not running; start smtpd once: %w", importer.ErrLeft)
@@ -137,7 +137,7 @@ func (s *Source) Open(ref importer.Ref) (*importer.Letter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &importer.Letter{Parts: g.parts(), Arrival: g.arrival, Notes: g.notes()}
+	l := &importer.Message{Parts: g.parts(), Arrival: g.arrival, Notes: g.notes()}
 	if l.Key, err = key(id, f); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"zmailer/internal/admin/importer"
-	"zmailer/internal/admin/importer/importertest"
 	"zmailer/internal/run/assert"
+	"zmailer/test/importertest"
 )
 
 func packed(t *testing.T, text string) string {

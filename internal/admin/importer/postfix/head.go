@@ -179,7 +179,6 @@ func (h *head) reopen(places map[int64]bool) {
 	}
 }
 
-// part is what is open.
 func (h *head) part() importer.Part {
 	// Postfix keeps what it was given without its xtext; what cannot be in one is left out.
 	p := importer.Part{Sender: importer.Quoted(h.sender), EnvID: address.EncodeXText(h.envID), Ret: h.ret}

@@ -86,12 +86,12 @@ func (s *Source) walk(dir string, fn func(name string) error) error {
 }
 
 // Open reads one.
-func (s *Source) Open(ref importer.Ref) (*importer.Letter, error) {
+func (s *Source) Open(ref importer.Ref) (*importer.Message, error) {
 	f, info, err := s.q.Open(ref.Name, false)
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.letter(ref, f, info)
+	l, err := s.message(ref, f, info)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -99,7 +99,7 @@ func (s *Source) Open(ref importer.Ref) (*importer.Letter, error) {
 	return l, nil
 }
 
-func (s *Source) letter(ref importer.Ref, f io.ReaderAt, info fs.FileInfo) (*importer.Letter, error) {
+func (s *Source) message(ref importer.Ref, f io.ReaderAt, info fs.FileInfo) (*importer.Message, error) {
 	dir, _, _ := strings.Cut(ref.Name, "/")
 	switch {
 	case dir == aside:
@@ -116,7 +116,7 @@ func (s *Source) letter(ref importer.Ref, f io.ReaderAt, info fs.FileInfo) (*imp
 	if h.arrival.IsZero() {
 		h.arrival = info.ModTime()
 	}
-	l := &importer.Letter{
+	l := &importer.Message{
 		Key:     fmt.Sprintf("%s@%d.%06d", path.Base(ref.Name), h.arrival.Unix(), h.arrival.Nanosecond()/1000),
 		Arrival: h.arrival, Local: dir == "maildrop", FullName: h.fullName, BodyType: h.bodyType, Notes: h.notes,
 		Write: func(w io.Writer) error { return writeContent(f, info.Size(), w) },

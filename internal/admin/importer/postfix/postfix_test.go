@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"zmailer/internal/admin/importer"
-	"zmailer/internal/admin/importer/importertest"
 	"zmailer/internal/run/assert"
+	"zmailer/test/importertest"
 )
 
 // rec is a record as Postfix writes it.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"zmailer/internal/admin/view"
+	"zmailer/internal/run/assert"
 )
 
 // source emits events, and as a trace has the IDs of its messages. Events end when there
@@ -165,9 +166,7 @@ func TestRetryAfterIsSecondsOrADate(t *testing.T) {
 		"": 0, "7": 7 * time.Second, "-7": 0, "soon": 0, "999999999": mostWait, "99999999999999": 0,
 		"Fri, 31 Dec 1999 23:59:59 GMT": 0, "Fri, 31 Dec 2199 23:59:59 GMT": mostWait,
 	} {
-		if got := leastWait(http.Header{"Retry-After": {text}}); got != want {
-			t.Errorf("%q: got %v, want %v", text, got, want)
-		}
+		assert.Equal(t, leastWait(http.Header{"Retry-After": {text}}), want, "%q", text)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"zmailer/internal/ui/top"
 )
 
-// key handles a key.
 func (m *Model) key(k tea.KeyMsg) (tea.Model, tea.Cmd) {
 	if k.String() == "ctrl+c" {
 		return m, tea.Quit
@@ -51,7 +50,6 @@ func (m *Model) pace(every time.Duration) tea.Cmd {
 	return m.tick()
 }
 
-// typed takes a key for the filter.
 func (m *Model) typed(k tea.KeyMsg) {
 	switch k.String() {
 	case "enter":

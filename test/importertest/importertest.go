@@ -42,12 +42,12 @@ func Text(t *testing.T, s importer.Source) string {
 			fmt.Fprintf(&b, "%s: %v\n", what, err)
 			continue
 		}
-		letter(t, &b, l)
+		message(t, &b, l)
 	}
 	return b.String()
 }
 
-func letter(t *testing.T, b *strings.Builder, l *importer.Letter) {
+func message(t *testing.T, b *strings.Builder, l *importer.Message) {
 	t.Helper()
 	fmt.Fprintf(b, "key %s\n", l.Key)
 	if !l.Arrival.IsZero() {

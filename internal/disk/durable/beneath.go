@@ -14,7 +14,7 @@ import (
 // Beneath has root follow no symbolic link below the root of the file system, whose owner
 // may be a user who replaces a directory by a link to one of root's. For others than root
 // it does nothing. Set it before the file system is used.
-func (o *OS) Beneath() { o.beneath = os.Geteuid() == 0 }
+func (o *tree) Beneath() { o.beneath = os.Geteuid() == 0 }
 
 // place is a name in an open directory.
 type place struct {
@@ -27,7 +27,7 @@ type place struct {
 var oldKernel atomic.Bool
 
 // at finds the directory of a name. Without Beneath it is the root of the file system.
-func (o *OS) at(name string) (place, error) {
+func (o *tree) at(name string) (place, error) {
 	if !o.beneath {
 		return place{dir: o.root, base: name}, nil
 	}
@@ -55,7 +55,7 @@ func (p place) close() {
 }
 
 // do calls fn with the place of a name.
-func (o *OS) do(name string, fn func(p place) error) error {
+func (o *tree) do(name string, fn func(p place) error) error {
 	p, err := o.at(name)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (o *OS) do(name string, fn func(p place) error) error {
 }
 
 // doBoth calls fn with the places of two names.
-func (o *OS) doBoth(a, b string, fn func(a, b place) error) error {
+func (o *tree) doBoth(a, b string, fn func(a, b place) error) error {
 	p, err := o.at(a)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (o *OS) doBoth(a, b string, fn func(a, b place) error) error {
 }
 
 // openat is openat(2) at the place of a name.
-func (o *OS) openat(name string, flag int, perm uint32) (int, error) {
+func (o *tree) openat(name string, flag int, perm uint32) (int, error) {
 	p, err := o.at(name)
 	if err != nil {
 		return -1, err
@@ -96,7 +96,7 @@ var ErrLinked = errors.New("it has another name, so it may be another user's fil
 // ownFile returns an error for an open file, one that was there, to which root must not
 // write: another user's that the owner of its directory may have linked there, or what is
 // no regular file.
-func (o *OS) ownFile(fd int, name string) error {
+func (o *tree) ownFile(fd int, name string) error {
 	var dir, own unix.Stat_t
 	if err := retry(func() error { return unix.Fstat(fd, &own) }); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (o *OS) ownFile(fd int, name string) error {
 }
 
 // noFollow is the flag with which a directory is opened.
-func (o *OS) noFollow() int {
+func (o *tree) noFollow() int {
 	if o.beneath {
 		return unix.O_NOFOLLOW
 	}

@@ -3,6 +3,9 @@
 // code runs on a real disk (OS) and on a test disk that loses what was not
 // synced (cutfs).
 //
+//	disk, err := durable.NewOS("/var/spool/postoffice")
+//	err = disk.RenameNew("public/draft", "router/4711") // fails if the name is taken
+//
 // Names are slash-separated paths relative to the root of the FS, as in io/fs:
 // no leading slash, no "..". Nothing here follows a symbolic link at the last
 // element of a path.

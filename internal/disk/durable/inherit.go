@@ -13,11 +13,11 @@ import (
 // are made in: so what an administrator does in a user's postoffice leaves nothing
 // that the user's daemons cannot open. For others than root it does nothing. Set it
 // before the file system is used.
-func (o *OS) Inherit() { o.inherit = os.Geteuid() == 0 }
+func (o *tree) Inherit() { o.inherit = os.Geteuid() == 0 }
 
 // openInherited is openat, with a file that it makes given away. One that is there
 // keeps its owner; see openForeign.
-func (o *OS) openInherited(name string, flag int, perm uint32) (int, error) {
+func (o *tree) openInherited(name string, flag int, perm uint32) (int, error) {
 	const tries = 10
 	for range tries {
 		fd, err := o.openat(name, flag|unix.O_EXCL, perm)
@@ -37,7 +37,7 @@ func (o *OS) openInherited(name string, flag int, perm uint32) (int, error) {
 
 // openForeign opens a file that is there, as root in what may be another user's directory:
 // a fifo does not keep it waiting, and nothing is changed before it is known whose file it is.
-func (o *OS) openForeign(name string, flag int) (int, error) {
+func (o *tree) openForeign(name string, flag int) (int, error) {
 	fd, err := o.openat(name, flag&^unix.O_TRUNC|unix.O_NONBLOCK, 0)
 	if err != nil || flag&unix.O_ACCMODE == unix.O_RDONLY {
 		return fd, err
@@ -53,7 +53,7 @@ func (o *OS) openForeign(name string, flag int) (int, error) {
 }
 
 // giveAway gives a file that was just made to its directory's owner.
-func (o *OS) giveAway(fd int, name string) error {
+func (o *tree) giveAway(fd int, name string) error {
 	var dir, own unix.Stat_t
 	err := o.do(path.Dir(name), func(p place) error { return unix.Fstatat(p.dir, p.base, &dir, unix.AT_SYMLINK_NOFOLLOW) })
 	if err == nil {
@@ -69,7 +69,7 @@ func (o *OS) giveAway(fd int, name string) error {
 }
 
 // giveAwayDir gives a directory that was just made to its parent's owner.
-func (o *OS) giveAwayDir(name string, mode uint32) error {
+func (o *tree) giveAwayDir(name string, mode uint32) error {
 	fd, err := retryFD(func() (int, error) {
 		return o.openat(name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	})

@@ -130,7 +130,7 @@ func (o *OS) openLock(name string) (f *osFile, made bool, err error) {
 }
 
 // openCreating is openat, with a file that root makes given away where that is wanted.
-func (o *OS) openCreating(name string, flag int, perm uint32) (int, error) {
+func (o *tree) openCreating(name string, flag int, perm uint32) (int, error) {
 	if o.inherit {
 		return o.openInherited(name, flag, perm)
 	}

@@ -17,12 +17,18 @@ import (
 // works with openat, so its path is walked once, and holds plain descriptors, so
 // regular files are never offered to the runtime's poller.
 type OS struct {
+	tree
+	storage func() storage
+	calls   syncCalls
+}
+
+// tree is a directory with the names below it: how they are found, and who owns what is made
+// there.
+type tree struct {
 	dir     string
 	root    int
 	inherit bool // see Inherit
 	beneath bool // see Beneath
-	storage func() storage
-	calls   syncCalls
 }
 
 // NewOS opens dir as the root of a file system.
@@ -46,7 +52,7 @@ func newOS(fd int, dir string, err error) (*OS, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return &OS{dir: dir, root: fd, storage: sync.OnceValue(func() storage { return storageOf(fd) }), calls: kernelCalls()}, nil
+	return &OS{tree: tree{dir: dir, root: fd}, storage: sync.OnceValue(func() storage { return storageOf(fd) }), calls: kernelCalls()}, nil
 }
 
 // Dir is the directory that names are relative to.
@@ -73,14 +79,14 @@ func retryFD(f func() (int, error)) (int, error) {
 	}
 }
 
-func (o *OS) pathError(op, name string, err error) error {
+func (o *tree) pathError(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return &fs.PathError{Op: op, Path: path.Join(o.dir, name), Err: err}
 }
 
-func (o *OS) linkError(op, oldname, newname string, err error) error {
+func (o *tree) linkError(op, oldname, newname string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -1,6 +1,9 @@
 // Package faultfs makes a durable.FS fail where a test says: a full disk, a bad
 // block, no descriptors left, a file that goes away in between.
 //
+//	disk := faultfs.New(cutfs.New())
+//	rule := disk.Fail(faultfs.Sync, "public/*", unix.EIO, 1)
+//
 // It owns nothing on the disk below it and survives nothing.
 //
 // Diagnostics: an injected error is wrapped like the disk's own, with operation and

@@ -2,6 +2,9 @@
 // the hint, a periodic look is the truth. A hint may be lost, late or for a file
 // that is gone again; whoever gets one looks at the directory itself.
 //
+//	w := watch.New(ctx, []string{dir}, time.Minute, isMessage, log)
+//	for hint := range w.C() { … } // the zero Hint: look at everything
+//
 // It owns nothing on disk and nothing survives a crash: the first hint of a new
 // Watcher means "look at everything".
 //

@@ -3,6 +3,9 @@
 // routes, aliases, fqdnaliases, localnames) stand beside it; a default of each is
 // in the programs, so that they run with no configuration at all.
 //
+//	c, err := config.Load("/etc/zmailer/zmailer.conf")
+//	wait, err := c.Duration("ROUTERPOLL", time.Minute)
+//
 // It owns the directory of zmailer.conf only while WriteDefaults runs. What
 // survives a crash there: each file is whole or absent; what exists is not touched.
 //

@@ -2,6 +2,9 @@
 // that are asked for when somebody reads them, with label sets of bounded number, and
 // their text on a Unix socket or a loopback port. docs/metrics.md has the names.
 //
+//	set := metrics.New("router", place)
+//	set.Counter("zmailer_routed_total", "Messages routed.", "channel").With("smtp").Add(1)
+//
 // It is off unless METRICS names the program: then there is no Set, and every method of a
 // nil *Set, *Counter or *Histogram does nothing. It owns nothing on disk but the socket
 // while it serves; the numbers begin at 0 with each process.

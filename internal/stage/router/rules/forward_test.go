@@ -256,49 +256,6 @@ func TestForwardSettingIsThePathOfTheFile(t *testing.T) {
 	}
 }
 
-// RFC 5233
-func TestTagIsLookedUpWholeAndThenLeftOut(t *testing.T) {
-	files := map[string]string{
-		"aliases": "carol+archive: /srv/archive\nsales: carol\nring: ring+x\n", "lists/staff": "carol\n", "lists/dave+list": "dave\n",
-		"fqdnaliases": "boss@example.org: %1@example.net\nboss+x@example.org: dave\n",
-	}
-	mailbox := func(login, tag string) []string {
-		return []string{"local " + login + "@mx.example.org " + login + tag + "@mx.example.org UID"}
-	}
-	tests := map[string]struct {
-		separators, rcpt string
-		want             []string
-	}{
-		"user":                        {"+", "carol+shop", mailbox("carol", "+shop")},
-		"user, tag in upper case":     {"+", "Carol+Shop", mailbox("carol", "+Shop")},
-		"two tags":                    {"+", "carol+a+b", mailbox("carol", "+a+b")},
-		"empty tag":                   {"+", "carol+", mailbox("carol", "+")},
-		"tag with a blank":            {"+", `"carol+a b"@mx.example.org`, []string{`local carol@mx.example.org "carol+a b"@mx.example.org UID`}},
-		"alias of the whole":          {"+", "carol+archive", []string{"file file /srv/archive UID"}},
-		"alias without the tag":       {"+", "sales+x", mailbox("carol", "")},
-		"list of the whole":           {"+", "dave+list", mailbox("dave", "")},
-		"list without the tag":        {"+", "staff+x", mailbox("carol", "")},
-		"whole address":               {"+", "boss+x@example.org", mailbox("dave", "")},
-		"whole address, tag left out": {"+", "boss+y@example.org", []string{"smtp example.net boss+y@example.net 65534"}},
-		"another separator":           {"-", "carol-shop", mailbox("carol", "-shop")},
-		"one of two":                  {"+-", "carol-shop", mailbox("carol", "-shop")},
-		"none":                        {"", "carol+shop", []string{"error nouser carol+shop@mx.example.org 65534"}},
-		"no such user":                {"+", "nobody-here+x", []string{"error nouser nobody-here+x@mx.example.org 65534"}},
-		"nothing before it":           {"+", "+carol", []string{"error nouser +carol@mx.example.org 65534"}},
-		"postmaster":                  {"+", "postmaster+x", []string{"local root@mx.example.org root@mx.example.org 65534"}},
-		"alias in a circle":           {"+", "ring", []string{"error loop: ring (aliases:3) -> ring+x: ring+x 65534"}},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			me := uint32(os.Geteuid())
-			c := newSystem(t, system{"carol": {UID: me}, "dave": {UID: me}}, files, func(k *Config) { k.Subaddress = tt.separators })
-			if diff := cmp.Diff(c.resolve(tt.rcpt, false), tt.want); diff != "" {
-				t.Errorf("%s (-got +want):\n%s", tt.rcpt, diff)
-			}
-		})
-	}
-}
-
 // What is asked, in which order, is what docs/routing.md says.
 func TestTraceTellsEveryStep(t *testing.T) {
 	c := newHomes(t, "~/.forward", map[string]string{

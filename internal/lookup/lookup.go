@@ -30,19 +30,19 @@ import (
 	"zmailer/internal/wire/socketmap"
 )
 
-// Config says what is asked, and by whom.
+// Config names the source and the streams of requests and answers.
 type Config struct {
-	Source  string        // sqlite:FILE or ldap:FILE; the file says the rest
+	Source  string        // sqlite:FILE or ldap:FILE; the file has the rest
 	Timeout time.Duration // of one lookup
 	In      io.Reader
 	Out     io.Writer
 	Log     *slog.Logger
 }
 
-// PAM says by which service of PAM's one password is checked.
+// PAM names the service of PAM that checks a password.
 type PAM = pam.Config
 
-// CheckPassword checks the one password that stands on its input.
+// CheckPassword checks the one password on its input.
 func CheckPassword(c PAM) error { return pam.Run(c) }
 
 type database interface {

@@ -21,7 +21,7 @@ const (
 	format        = 1
 )
 
-// header says what a compiled table was made from.
+// header has the origin of a compiled table.
 type header struct {
 	Format  int    `json:"format"`
 	Kind    string `json:"kind"`   // aliases, …

@@ -84,7 +84,7 @@ func (r *remote) failed(err error) (Value, bool, error) {
 	return Value{}, false, fmt.Errorf("%s: %w", r.source, err)
 }
 
-// reason says what a failure came from if that was the time limit or the caller.
+// reason is the cause of a failure: the time limit, the caller, or the error itself.
 func (r *remote) reason(ctx, limited context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

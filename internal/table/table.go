@@ -2,6 +2,9 @@
 // LOCALNAMES name: compiled tables (db:), servers (socket:), programs (exec:), and
 // through the program lookup databases (sqlite:) and directories (ldap:).
 //
+//	t, err := table.Open("db:aliases.db", table.Options{Name: "aliases", Dir: "/etc/zmailer"})
+//	value, ok, err := t.Lookup(ctx, "postmaster")
+//
 // It owns the files that Write makes, which are whole or absent; its readers own
 // nothing on disk. A reader holds one connection or child per lookup under way, a
 // cache of some seconds, and nothing that survives a crash.

@@ -18,14 +18,14 @@ import (
 	"zmailer/internal/table/text"
 )
 
-// Made says what Compile has made.
+// Made is the result of Compile.
 type Made struct {
 	Entries int
 	Size    int64
 }
 
 // Compile reads the text form of a table and puts a compiled table in the place of out.
-// Readers have the old one or the new one, whole. progress is told how many of how many
+// Readers have the old one or the new one, whole. progress gets how many of how many
 // bytes were read or entries written. An error of the text is a
 // *config.Error, and what was at out before stays.
 func Compile(kind text.Kind, in, out string, progress func(phase string, done, of int64)) (Made, error) {

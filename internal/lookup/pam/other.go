@@ -2,7 +2,7 @@
 
 package pam
 
-// authenticate says that there is no PAM here.
+// authenticate reports that there is no PAM here.
 func authenticate(Config, Question) Verdict {
 	return Verdict{Result: Trouble, Reason: "PAM is used on Linux with amd64 and arm64 alone"}
 }

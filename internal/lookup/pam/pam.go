@@ -39,7 +39,7 @@ const (
 	Trouble = "trouble"
 )
 
-// Config says what is asked, and by whom.
+// Config is the request: who asks PAM about whom.
 type Config struct {
 	Service string // a file in /etc/pam.d
 	Dir     string // another directory of such files; "": /etc/pam.d

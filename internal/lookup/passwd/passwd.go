@@ -25,7 +25,7 @@ var ErrMismatch = errors.New("passwd: wrong password")
 // MaxPassword is the longest password that is looked at. Bytes; a longer one is wrong.
 const MaxPassword = 1024
 
-// hash is one line's: it can tell whether a password is right.
+// hash is one line's: it checks a password.
 type hash interface {
 	verify(password string) error
 	// dummy is a hash of the same cost that no password fits.
@@ -41,7 +41,7 @@ type Accounts struct {
 	secret [sha256.Size]byte // from the file: what unknown users get stays while it does
 }
 
-// account is what stands behind one name.
+// account is the lines of one user.
 type account struct {
 	password hash   // nil: SCRAM alone, which can check a password too
 	scram    *SCRAM // nil: SCRAM cannot be used

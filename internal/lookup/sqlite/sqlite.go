@@ -98,7 +98,7 @@ func (d *DB) open(ctx context.Context) error {
 	if err := d.Close(); err != nil {
 		return err
 	}
-	// Locks are waited for a little less than the time limit, to be told of.
+	// The wait for locks is a little shorter than the time limit, so that it is reported.
 	name := url.URL{Scheme: "file", OmitHost: true, Path: d.c.Database, RawQuery: fmt.Sprintf(
 		"mode=ro&_pragma=busy_timeout(%d)&_pragma=query_only(1)", (d.timeout * 8 / 10).Milliseconds())}
 	db, err := sql.Open("sqlite", name.String())

@@ -44,8 +44,8 @@ func (r *Router) routeClaim(ctx context.Context, waiter table.Waiter, c *postoff
 	return err
 }
 
-// RouteAll routes what is in router/, oldest first unless Unsorted, and tells how
-// many messages have left it. It goes on after an error, unless the router stops.
+// RouteAll routes what is in router/, oldest first unless Unsorted, and returns
+// how many messages have left it. It goes on after an error, unless the router stops.
 func (r *Router) RouteAll() (int, error) {
 	list, err := r.po.Router.List(!r.c.Unsorted, r.c.Now())
 	if err != nil {

@@ -32,7 +32,7 @@ type dispatcher struct {
 	pool
 	r     *Router
 	hints hintSource
-	// submissions takes what users have put into a router directory; nil: nobody copies that.
+	// submissions takes what users have put into a router directory; nil: they are not copied.
 	submissions *collector
 	watch       func(dir string) // has hints come of a directory that was made meanwhile
 	classes     classes          // of the router directories

@@ -52,7 +52,7 @@ func (r *Router) Recover() error {
 	return err
 }
 
-// asidePause is how often what is put aside is looked through.
+// asidePause is the time between two sweeps of the set-aside areas.
 const asidePause = 5 * time.Minute
 
 // sweepAside drops copies in postman/ that are too old, and texts whose messages have
@@ -84,7 +84,7 @@ func (r *Router) secure() {
 	}
 }
 
-// settleUnfinished quarantines what nobody will finish in public/, once, at the
+// settleUnfinished quarantines abandoned files of public/, once, at the
 // start (A7). With StrictStart it refuses instead, as a *config.Error.
 func (r *Router) settleUnfinished() error {
 	done, err := r.po.Submissions.SettleUnfinished(r.c.Now(), postoffice.BootTime(), r.c.StrictStart)
@@ -101,7 +101,7 @@ func (r *Router) settleUnfinished() error {
 	return nil
 }
 
-// poison says that a message is in postman/ because routers ended with it.
+// poison reports a message that is in postman/ because it has crashed routers.
 func (r *Router) poison(id, name, why string) {
 	if spoolID, err := postoffice.ParseSpoolID(id); err == nil {
 		r.engine.NoteReason(path.Dir(name), spoolID, postoffice.WasSetAside, why)

@@ -65,8 +65,8 @@ func (p Policy) open(path string) (fd int, err error) {
 	return unix.Open(same, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 }
 
-// isForward tells a name that users have for their own aliases, or one that begins so. It may
-// be a link: then nobody but root and the file's owner can have put it there.
+// isForward reports whether a name is one that users have for their own aliases, or begins so.
+// It may be a link: then only root and the file's owner can have put it there.
 func (p Policy) isForward(path string, owner uint32) bool {
 	if !p.named(path) {
 		return false
@@ -94,7 +94,7 @@ func matches(template, name string) bool {
 	return ok && err == nil
 }
 
-// isPlain tells a file of people that is not hidden, and in no hidden directory, whatever
+// isPlain reports whether a file is a person's, is not hidden, and in no hidden directory, whatever
 // links lead to it. same is its name in /proc.
 func (p Policy) isPlain(same string, owner uint32) bool {
 	if owner < p.Lowest || owner >= firstPassing && owner <= nobody {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// seen is what a look at a name tells: of stat(2) what the router asks for.
+// seen is what the router needs of stat(2).
 type seen struct {
 	Dev  uint64 `json:"dev"`
 	Ino  uint64 `json:"ino"`

@@ -89,7 +89,7 @@ func errno(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// lookUp tells what a name is. The descriptor by which it is seen is not handed on: what is
+// lookUp returns what a name is. The descriptor by which it is seen is not handed on: what is
 // below a directory could be walked from it.
 func lookUp(path string) (*seen, error) {
 	fd, err := openPath(path, unix.O_NOFOLLOW)

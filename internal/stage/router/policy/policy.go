@@ -12,8 +12,8 @@
 // A call is bounded in steps, time and memory (limits.go).
 //
 // Diagnostics: New gives a *config.Error with file, line and column; the program exits
-// with 78. *Error is a program that failed on a message, or a lookup that nobody could
-// answer: the message must wait, nothing is decided.
+// with 78. *Error is a program that failed on a message, or a lookup that could not
+// be made: the message must wait, nothing is decided.
 package policy
 
 import (

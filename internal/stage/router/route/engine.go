@@ -4,6 +4,12 @@
 // beside the claim (Engine.Route). Engine.Explain and Verifier take the same steps and write
 // nothing.
 //
+//	en, err := route.New(po, config)
+//	result := en.Route(ctx, table.NoWaiter{}, claim, false) // then claim.HandOver()
+//	explanation := explainer.Explain(ctx, route.Question{From: &from, To: []string{to}})
+//
+// testdata shows, message by message, what the specification becomes.
+//
 // It owns no file: the claim and its work file are its caller's, which hands both over or
 // removes them. The tables, header-rules and router.star are read again when they change.
 //
@@ -31,7 +37,7 @@ import (
 	"zmailer/internal/table"
 )
 
-// Config says how messages are routed.
+// Config is the settings of routing.
 type Config struct {
 	Hostname string // for Received, Message-ID and addresses without a domain
 	Rules    rules.Config
@@ -138,7 +144,7 @@ func (en *Engine) isThawed(id postoffice.SpoolID) bool {
 }
 
 // NoteReason writes down beside a message why it is put aside, before it is. Without room
-// for that it is put aside all the same: the log says why, too.
+// for that it is put aside all the same: the log has the reason, too.
 func (en *Engine) NoteReason(dir string, id postoffice.SpoolID, what, why string) {
 	err := en.po.Aside.Explain(dir, postoffice.Reason{ID: id, Time: en.c.Now(), Who: "router", What: what, Text: why})
 	if err != nil {

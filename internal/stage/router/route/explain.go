@@ -23,15 +23,15 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Question is what is to be explained. The message is taken as it is written in its file;
-// what is said beside it counts more.
+// Question names a message. Its file is taken as it is, but for the fields that are set
+// beside it.
 type Question struct {
 	// Message is a message file, with or without envelope lines; nil: there is only an
 	// envelope.
 	Message *SpoolFile
 	From    *string  // sender; the message came from outside then, as by smtpserver
 	To      []string // recipients; none: those of the message
-	Steps   bool     // tell them
+	Steps   bool     // with the steps
 	// Most is how many targets and steps are kept of each recipient, 0: all. The others
 	// are counted.
 	Most int
@@ -241,7 +241,7 @@ func (x *Explainer) decide(msg *message, q Question, e *Explanation) (aside stri
 	return "", x.resolve(msg, q, e)
 }
 
-// resolve has the recipients resolved, and notes down what is said on the way.
+// resolve resolves the recipients and records steps and targets.
 func (x *Explainer) resolve(msg *message, q Question, e *Explanation) error {
 	var r *ExplainedRecipient
 	msg.next = func(to *envelope.Recipient) {
@@ -293,7 +293,7 @@ func (x *Explainer) from(msg *message, g group) string {
 	return ""
 }
 
-// submitter says it for people.
+// submitter is the step that names the submitter, for operators.
 func submitter(msg *message, e *Explanation) Step {
 	who := "uid " + strconv.FormatUint(uint64(msg.uid), 10)
 	if msg.uid == e.UID && e.Login != "" {
@@ -321,7 +321,7 @@ func submitter(msg *message, e *Explanation) Step {
 	return s
 }
 
-// conclude says what becomes of the message.
+// conclude sets the verdict on the message.
 func (x *Explainer) conclude(e *Explanation, aside string, err error) {
 	trouble, deferred := rules.IsTrouble(err)
 	frozen, held := IsFrozen(err)

@@ -61,7 +61,7 @@ type ExplainedTarget struct {
 	Service   *Service `json:"service,omitempty"`
 }
 
-// Service is who serves a channel and host, as the scheduler tells it.
+// Service is who serves a channel and host, by scheduler.conf.
 type Service struct {
 	Served bool   `json:"served"`
 	Clause string `json:"clause,omitempty"`

@@ -90,8 +90,8 @@ func (msg *message) received(b []byte, hostname string) []byte {
 	return append(msg.date(b), '\n')
 }
 
-// rcvdFrom is what a trusted submitter says of its peer; of more than can be said,
-// the host alone, so that no comment is left open.
+// rcvdFrom is a trusted submitter's text about its peer; if that is too long, the host
+// alone, so that no comment is left open.
 func rcvdFrom(s string) string {
 	if len(s) > maxFrom {
 		s, _, _ = strings.Cut(s, " ")

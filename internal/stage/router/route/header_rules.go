@@ -217,7 +217,7 @@ func cutPattern(s string) (*regexp.Regexp, string, error) {
 // reference is what regexp's Expand takes for one.
 var reference = regexp.MustCompile(`\$(?:\$|(\w+)|\{(\w+)\})`)
 
-// checkText looks at a replacement: what stands for a group must be one.
+// checkText checks a replacement: its references must be groups of the pattern.
 func checkText(text string, re *regexp.Regexp) error {
 	for _, m := range reference.FindAllStringSubmatch(text, -1) {
 		name := m[1] + m[2]

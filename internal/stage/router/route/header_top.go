@@ -94,7 +94,7 @@ func (msg *message) ours() (prefix string, fields []envelope.Field, offset int) 
 // made appends the fields that a message must have and a local submitter may leave to us
 // (RFC 6409 §8): From, Date, Message-ID, or for a message that was resent the same with
 // prefix Resent-, because then the others are not his (RFC 5322 §3.6.6). Mail from
-// outside gets none but the Sender of a submitter who is not who he says.
+// outside gets none but the Sender of a submitter who uses another's address.
 func (msg *message) made(b []byte, prefix, hostname string) []byte {
 	_, fields, _ := msg.ours()
 	find := func(name string) *envelope.Field {

@@ -28,8 +28,8 @@ func newLogins(now func() time.Time) *logins {
 	return &logins{now: now, kept: map[uint32]keptLogin{}}
 }
 
-// of is the login of a uid; "uid1234" if it has none. An error means that nobody
-// knows now.
+// of is the login of a uid; "uid1234" if it has none. An error means that
+// the answer is unknown now.
 func (l *logins) of(uid uint32) (string, error) {
 	now := l.now()
 	l.mu.Lock()

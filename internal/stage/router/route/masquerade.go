@@ -14,7 +14,7 @@ import (
 	"zmailer/internal/table/text"
 )
 
-// masquerade says as who local senders appear to others: the sources of MASQUERADE, in
+// masquerade has the addresses that others see instead of local ones: the sources of MASQUERADE, in
 // their order. Keys are user@dom, @dom, and @.dom for what is below a domain; the most
 // special one counts.
 type masquerade struct {

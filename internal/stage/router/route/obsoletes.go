@@ -7,7 +7,7 @@ import (
 	"zmailer/internal/mail/envelope"
 )
 
-// maxObsoletes is how many messages one may make void.
+// maxObsoletes is how many messages one may supersede.
 const maxObsoletes = 10
 
 // obsoletes are the Message-IDs of the sender's earlier messages that this one takes the

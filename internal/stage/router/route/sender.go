@@ -7,8 +7,8 @@ import (
 	"zmailer/internal/stage/router/rules"
 )
 
-// checkSender decides what of the envelope is believed. Who submitted the message was seen by
-// the owner of a file, which the kernel sees to. A trusted owner's privileged lines hold. Of
+// checkSender decides what of the envelope is believed. The submitter is the owner of the
+// file, which the kernel sees to. A trusted owner's privileged lines hold. Of
 // any other's only the from line does, which says where reports go: any sender, or with
 // OwnSenders one that names the owner (docs/envelope.md).
 func (en *Engine) checkSender(msg *message) error {

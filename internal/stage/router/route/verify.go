@@ -58,7 +58,7 @@ func NewVerifier(c Config, limit time.Duration) (*Verifier, error) {
 // Close ends the connections and children of the tables.
 func (v *Verifier) Close() error { return v.en.Close() }
 
-// Verify tells of one recipient of a message from outside. from is its sender, with
+// Verify checks one recipient of a message from outside. from is its sender, with
 // brackets or without.
 func (v *Verifier) Verify(ctx context.Context, from, to string) (k Known) {
 	ctx, cancel := context.WithTimeout(ctx, v.limit)
@@ -125,8 +125,8 @@ func (v *Verifier) fate(from string, to address.Mailbox) (fate policy.Action, as
 	return fate, true
 }
 
-// whyError is what a host of channel error tells a client (docs/notes/error-channel.md).
-// What is wrong with our files is not for it.
+// whyError is what a client learns of a host of channel error (docs/notes/error-channel.md).
+// Errors in our files are not for it.
 func whyError(host string) (status.Code, string) {
 	word, coded, _ := strings.Cut(host, ":")
 	switch word {
@@ -202,7 +202,7 @@ func (v *Verifier) Serve(ctx context.Context, in io.Reader, out io.Writer) error
 // maxVerifyLine is how long a request may be. Bytes.
 const maxVerifyLine = 16 << 10
 
-// String is the answer as Serve says it: one line.
+// String is the answer as Serve writes it: one line.
 func (k Known) String() string {
 	code := "-"
 	if !k.Code.IsZero() {

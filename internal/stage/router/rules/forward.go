@@ -176,8 +176,8 @@ func (x *expansion) apart(do func() error) error {
 	return err
 }
 
-// failed tells why a .forward is not used (why), or cannot be told to be there or not
-// (err, a *Trouble); neither: the user has none.
+// failed returns why a .forward is not used, or a *Trouble if it is unknown whether it is
+// there; neither: the user has none.
 func (f *forwards) failed(r reach, u User, path, base string, err error) (why string, trouble error) {
 	bad := (*config.Error)(nil)
 	switch {
@@ -192,8 +192,8 @@ func (f *forwards) failed(r reach, u User, path, base string, err error) (why st
 	return "", troubleWith("forward", path, err)
 }
 
-// ignored says, once, that a .forward is not used: the user finds his mail in his
-// mailbox, and the postmaster in the log why.
+// ignored logs, once, that a .forward is not used: the user finds the mail in the mailbox,
+// and the postmaster the reason in the log.
 func (x *expansion) ignored(f *forwards, u User, m address.Mailbox, path, why string) {
 	x.traceStep(m, ".forward", at(u.Login, path), "ignored: %s", why)
 	if x.trace != nil {

@@ -113,7 +113,7 @@ func (x *expansion) deliver(u User, m address.Mailbox, local, domain string, fin
 	return x.mailboxOf(u, m.Local[len(local):], domain, m)
 }
 
-// mailboxOf gives a user's mailbox; its agent is told the tag.
+// mailboxOf gives a user's mailbox; its agent gets the tag.
 func (x *expansion) mailboxOf(u User, tag, domain string, m address.Mailbox) error {
 	host := u.Login + "@" + domain
 	user := host
@@ -212,8 +212,8 @@ func (x *expansion) members(f frame, m address.Mailbox, l *list, may rights, why
 	return x.ownOf(why, troubleWith(why, f.name, err))
 }
 
-// isShortage tells that this process or the system has run out of something: that says
-// nothing of the recipient, and the next message would meet it too.
+// isShortage reports whether this process or the system has run out of something: that is
+// no fact about the recipient, and the next message would meet it too.
 func isShortage(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }

@@ -49,7 +49,7 @@ func acts(v *text.Value) bool {
 	return v.Kind == text.ToPipe || v.Kind == text.ToFile && v.Text != os.DevNull
 }
 
-// checkRights tells of the first program or file in a text table that will be refused.
+// checkRights reports the first program or file in a text table that will be refused.
 func checkRights(layers []layer) error {
 	for _, l := range layers {
 		if l.mem == nil || l.mem.rights.uid != Nobody {

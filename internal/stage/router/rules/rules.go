@@ -1,12 +1,17 @@
 // Package rules decides where a recipient goes: it turns an address into targets, each
-// a channel, a host and a user with a privilege. What it asks, in this order, is told
-// in docs/routing.md:
+// a channel, a host and a user with a privilege. It asks these tables, in this
+// order (docs/routing.md):
 //
 //	fqdnaliases  whole addresses, first
 //	localnames   domains that are ours; their users are looked up in
 //	aliases      , then among
 //	lists        , then among the local users, who may have a .forward
 //	routes       all other domains
+//
+// A message takes one snapshot and resolves its recipients with it:
+//
+//	tables := r.Tables()
+//	err := tables.Resolve(ctx, rules.Query{Recipient: m}, func(t rules.Target) error { ... })
 //
 // It owns nothing on disk and only reads. Text tables are held in memory as hash maps
 // and read again when their files have changed; other sources are asked for each key

@@ -231,7 +231,7 @@ func (t *Tables) isOurs(ls lookups, m address.Mailbox) (bool, error) {
 	return ok, err
 }
 
-// isLocal tells of a domain whether it is ours, and where that stands.
+// isLocal reports whether a domain is ours, and where it was found.
 func (t *Tables) isLocal(ls lookups, domain string) (found, bool, error) {
 	if domain == t.hostname {
 		return at(domain, "HOSTNAME"), true, nil

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 // op is one thing that the attacker's process does.
@@ -57,17 +59,9 @@ func newAttacker(t *testing.T, uid, gid int) *attacker {
 	a.cmd.Env = append(os.Environ(), roleEnv+"=attacker")
 	a.cmd.Dir, a.cmd.Stderr = "/", os.Stderr
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, Pdeathsig: syscall.SIGKILL}
-	in, err := a.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := a.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := assert.Get(a.cmd.StdinPipe())(t)
+	out := assert.Get(a.cmd.StdoutPipe())(t)
+	assert.Must(t, a.cmd.Start())
 	a.in, a.out = in, json.NewDecoder(bufio.NewReader(out))
 	t.Cleanup(func() {
 		_ = a.in.Close()

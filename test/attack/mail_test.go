@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -146,18 +147,14 @@ func TestAtk6OneMessageToManyTags(t *testing.T) {
 	w.empty(w.s)
 	mail, err := suite.Mail(filepath.Join(w.s.Dir, "mail", victim.name))
 	w.must(err)
-	if len(mail) != 1 {
-		t.Errorf("%d messages in the mailbox, want 1", len(mail))
-	}
+	assert.Equal(t, len(mail), 1)
 	delivered := 0
 	for _, e := range w.s.Events() {
 		if e.Is("delivered") && strings.HasPrefix(e.Get("rcpt"), victim.name+"+") {
 			delivered++
 		}
 	}
-	if delivered != most {
-		t.Errorf("%d recipients are delivered, want %d", delivered, most)
-	}
+	assert.Equal(t, delivered, most)
 }
 
 // Atk7: two systems that forward to each other, two addresses on the way. Of the returns of
@@ -213,9 +210,7 @@ func TestAtk7ForwardingLoopOfTwoSystems(t *testing.T) {
 	}
 	for i := range messages {
 		// One for each of the two ways back.
-		if n := reports[fmt.Sprintf("sender%d@far.example", i)]; n != 2 {
-			t.Errorf("%d reports of a loop to sender %d, want 2", n, i)
-		}
+		assert.Equal(t, reports[fmt.Sprintf("sender%d@far.example", i)], 2, i)
 	}
 	if n := other.Count("routed"); n > 2*messages {
 		t.Errorf("the other system has routed %d messages, want %d", n, 2*messages)
@@ -258,14 +253,10 @@ func TestAtk8DomainsThatPointToUs(t *testing.T) {
 			})
 			for _, l := range lost {
 				w.await("report of "+l.to, func() bool { return w.arrived(l) > 0 })
-				if n := w.arrived(l); n != 1 {
-					t.Errorf("%d reports of %s", n, l.to)
-				}
+				assert.Equal(t, w.arrived(l), 1, l.to)
 			}
 			w.empty(w.s)
-			if n := w.s.Count("failed", "status", "5.4.6"); n != messages {
-				t.Errorf("%d recipients failed as a loop, want %d", n, messages)
-			}
+			assert.Equal(t, w.s.Count("failed", "status", "5.4.6"), messages)
 			came := 0
 			for _, e := range w.s.Events() {
 				if e.Is("accepted") && strings.Contains(e.Get("rcpt")+e.Get("rcpts"), "evil.example") {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -169,9 +170,7 @@ func TestProtectionsAreRestored(t *testing.T) {
 		t.Helper()
 		for _, name := range protections() {
 			b, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			list = append(list, strings.TrimSpace(string(b)))
 			if is, err := os.ReadFile(filepath.Join(kernel, name)); err != nil || strings.TrimSpace(string(is)) != "0" {
 				t.Errorf("%s is %q, %v; want 0 while the tests run", name, is, err)
@@ -180,21 +179,13 @@ func TestProtectionsAreRestored(t *testing.T) {
 		return list
 	}
 	for i, name := range protections() {
-		if err := os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, "%d\n", i%3), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), fmt.Appendf(nil, "%d\n", i%3), 0o644))
 	}
 	before := look()
 	end, pid, err := startGuard(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if got := look(); strings.Join(got, " ") != "0 0 0 0" {
-		t.Errorf("while the guard runs: %q", got)
-	}
+	assert.Must(t, err)
+	assert.Must(t, syscall.Kill(pid, syscall.SIGTERM))
+	assert.Equal(t, strings.Join(look(), " "), "0 0 0 0")
 	end()
 	if got := look(); !slices.Equal(got, before) {
 		t.Errorf("after it: %q, want %q", got, before)

@@ -11,6 +11,7 @@ import (
 
 	"os"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/kill"
 )
 
@@ -27,9 +28,7 @@ func TestEveryNameThatIsTouchedHasAnAttack(t *testing.T) {
 		dir := t.TempDir()
 		openUp(t, dir)
 		tracer, err := kill.Trace(t.Context(), bin, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		judge(t, tracer, dir)
 	})
 	for _, mode := range modes() {
@@ -76,19 +75,14 @@ func (w *world) traced(tracer *kill.Tracer, cmd *exec.Cmd) (string, error) {
 // judge compares what was touched with the table.
 func judge(t *testing.T, tracer *kill.Tracer, dir string) {
 	t.Helper()
-	list, err := tracer.Touched()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := assert.Get(tracer.Touched())(t)
 	if len(list) < 100 {
 		t.Errorf("strace saw %d calls on names", len(list))
 	}
 	known := table()
 	for _, touch := range list {
 		if strings.HasPrefix(touch.Name, "/") {
-			if why := exposed(touch.Name); why != "" {
-				t.Errorf("%v: %s", touch, why)
-			}
+			assert.Equal(t, exposed(touch.Name), "", touch)
 			continue
 		}
 		call := touch.Call

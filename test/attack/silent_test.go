@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -38,9 +39,7 @@ func (s *silence) listen(t *testing.T, port int) {
 	t.Helper()
 	for i := range silentHosts {
 		l, err := net.Listen("tcp", fmt.Sprint(silentAddr(i), ":", port))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		t.Cleanup(func() { l.Close() })
 		go func() {
 			for {

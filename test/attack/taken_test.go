@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // Sec1: somebody has taken over a daemon, and has the rights of DAEMONUSER: each name that
@@ -151,9 +152,7 @@ func TestSec1ProgramOfAUserHasNoTerminal(t *testing.T) {
 func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
@@ -161,9 +160,7 @@ func terminal(t *testing.T) (master, slave *os.File) {
 	if err == nil {
 		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { slave.Close() })
 	return master, slave
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 // openCommit is the last commit whose router/ everybody could write to.
@@ -137,13 +139,9 @@ func openPrograms(t *testing.T) string {
 	}
 	// Other users run them.
 	dir, err := os.MkdirTemp("/tmp", "attack")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(dir, 0o755))
 	script := `git -C "$1" archive ` + openCommit + ` | tar -x -C "$2" && cd "$2" && CGO_ENABLED=0 go build -o bin/ ./cmd/...`
 	if out, err := exec.Command("sh", "-c", script, "sh", strings.TrimSpace(string(top)), dir).CombinedOutput(); err != nil {
 		t.Fatalf("build the programs of %s: %v\n%s", openCommit, err, out)

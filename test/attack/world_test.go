@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -150,9 +151,7 @@ func prepareIn(t *testing.T, dir, mode string, change func(w *world)) *world {
 		}
 		return ""
 	}}
-	if err := w.sink.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, w.sink.Start())
 	t.Cleanup(w.sink.Close)
 	w.alice, w.bob, w.daemon = w.account(aliceName), w.account(bobName), account{"root", 0, 0}
 	games := w.account(attackerName)
@@ -187,9 +186,7 @@ func prepareIn(t *testing.T, dir, mode string, change func(w *world)) *world {
 // openUp has other users enter a test's directory.
 func openUp(t *testing.T, dir string) {
 	t.Helper()
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)))
 }
 
 // begin is prepare and start.

@@ -16,6 +16,7 @@ import (
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/conf"
 )
 
@@ -76,9 +77,7 @@ func newSetup(t *testing.T, v variant) (*setup, *bytes.Buffer) {
 			tables["list"] = "a@one.example\nb@one.example\n"
 		}
 		for name, text := range tables {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 		}
 	}
 	var err error
@@ -95,9 +94,7 @@ func newDisk(t *testing.T, v variant) *cutfs.FS {
 	disk := cutfs.New()
 	disk.SetModel(v.model)
 	disk.SetBlock(block)
-	if err := postoffice.Init(disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(disk))
 	return disk
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // M7: whatever a loss of power has left of a work specification that was not synced,
@@ -43,13 +44,9 @@ func TestDamagedSpecificationIsRoutedAgain(t *testing.T) {
 		}
 		r.check(what, w, nil, next, true)
 		for _, to := range []string{"alice@mta.example", "a@one.example", "b@two.example"} {
-			if w.got["x/"+to] != 1 {
-				t.Errorf("%s: %s got it %d times", what, to, w.got["x/"+to])
-			}
+			assert.Equal(t, w.got["x/"+to], 1, what)
 		}
-		if log := r.log.String(); strings.Count(log, "action=rerouted") != 1 {
-			t.Errorf("%s: not logged that it was routed again, once", what)
-		}
+		assert.Equal(t, strings.Count(r.log.String(), "action=rerouted"), 1, what)
 		if t.Failed() {
 			t.Fatalf("%q\n%s\n%s", b, next.Log(), r.log)
 		}

@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
 )
 
@@ -83,9 +84,7 @@ func TestCutWhileHoldingFreezingAndRerouting(t *testing.T) {
 func cutOrders(t *testing.T, model cutfs.Model) {
 	whole, w := removalDisk(t, model)
 	whole.CutAfter(1 << 30)
-	if err := openOrdering(t, whole, w, &told{}, "boot-1").run(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, openOrdering(t, whole, w, &told{}, "boot-1").run())
 	ops, lives := whole.Ops(), 0
 	random := rand.New(rand.NewPCG(5, 6))
 	for n := range ops {
@@ -151,9 +150,7 @@ func settleOrders(t *testing.T, name string, o *ordering) {
 		}
 	}
 	b, err := ledger.Compare(t.Context(), o.po, ledger.Patience{Looks: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if len(b.Wrong) > 0 || b.Difference != (ledger.Count{}) {
 		t.Errorf("%s: the ledger does not balance: %+v", name, b)
 	}

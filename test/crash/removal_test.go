@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/workspec"
@@ -45,14 +46,8 @@ func (w *removed) clone() *removed {
 
 func openRemoving(t *testing.T, disk *cutfs.FS, w *removed) *removing {
 	t.Helper()
-	po, err := postoffice.Open(postoffice.Config{FS: disk, HashLevels: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := conf.Parse("scheduler.conf", []byte("smtp/*\n\tcommand=\"ta $channel\"\n"), func(string) (string, bool) { return "", false })
-	if err != nil {
-		t.Fatal(err)
-	}
+	po := assert.Get(postoffice.Open(postoffice.Config{FS: disk, HashLevels: 1}))(t)
+	c := assert.Get(conf.Parse("scheduler.conf", []byte("smtp/*\n\tcommand=\"ta $channel\"\n"), func(string) (string, bool) { return "", false }))(t)
 	return &removing{po: po, world: w, spool: store.New(&store.Env{PostOffice: po, Conf: c, Hostname: "mta.example",
 		Postmaster: "postmaster@mta.example", Now: time.Now, Log: slog.New(slog.DiscardHandler)})}
 }
@@ -63,17 +58,11 @@ func queueOne(t *testing.T, disk *cutfs.FS) *removed {
 	w := &removed{arrived: map[string]int{"a@far": 1}}
 	r := openRemoving(t, disk, w)
 	name, id, err := r.queue()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	w.name, w.id = name, id
-	if err := r.mark("a@far", workspec.TagOK); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, r.mark("a@far", workspec.TagOK))
 	for _, dir := range []string{".", "queue", "transport", dirOf("queue/" + name), dirOf("transport/" + name), "router", "removed"} {
-		if err := disk.SyncDir(dir); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, disk.SyncDir(dir))
 	}
 	return w
 }
@@ -221,9 +210,7 @@ func cutRemoval(t *testing.T, model cutfs.Model) {
 	}
 	whole, w := removalDisk(t, model)
 	whole.CutAfter(1 << 30)
-	if err := run(openRemoving(t, whole, w)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, run(openRemoving(t, whole, w)))
 	ops, lives := whole.Ops(), 0
 	random := rand.New(rand.NewPCG(3, 4))
 	for n := range ops {
@@ -256,9 +243,7 @@ func removalDisk(t *testing.T, model cutfs.Model) (*cutfs.FS, *removed) {
 	t.Helper()
 	disk := cutfs.New()
 	disk.SetModel(model)
-	if err := postoffice.Init(disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(disk))
 	return disk, queueOne(t, disk)
 }
 

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/operations"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/workspec"
@@ -39,23 +40,11 @@ type summing struct {
 func longDisk(t *testing.T, model cutfs.Model) (*cutfs.FS, *removed, []byte) {
 	t.Helper()
 	disk, w := removalDisk(t, model)
-	po, err := postoffice.Open(postoffice.Config{FS: disk, HashLevels: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := po.Queue.Open(w.name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	po := assert.Get(postoffice.Open(postoffice.Config{FS: disk, HashLevels: 1}))(t)
+	f := assert.Get(po.Queue.Open(w.name))(t)
 	defer f.Close()
-	raw, err := f.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec, err := workspec.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := assert.Get(f.Read())(t)
+	spec := assert.Get(workspec.Parse(raw))(t)
 	var lines []byte
 	for n := 1; n <= before; n++ {
 		for _, r := range spec.Groups[0].Recipients[1:] {
@@ -63,9 +52,7 @@ func longDisk(t *testing.T, model cutfs.Model) (*cutfs.FS, *removed, []byte) {
 			lines = workspec.AppendEvent(lines, &e)
 		}
 	}
-	if err := errors.Join(f.Append(lines), f.Sync()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(f.Append(lines), f.Sync()))
 	return disk, w, raw
 }
 
@@ -149,9 +136,7 @@ func TestCutWhileSummarising(t *testing.T) {
 			whole, w, _ := longDisk(t, model)
 			whole.CutAfter(1 << 30)
 			s := &summing{openRemoving(t, whole, w), &waited{attempts: map[string]int{}}}
-			if err := s.run(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, s.run())
 			ops, lives := whole.Ops(), 0
 			if !strings.Contains(whole.Log(), "exchange") {
 				t.Fatal("nothing was summarised")
@@ -229,9 +214,7 @@ func summed(t *testing.T, name string, disk *cutfs.FS, w *removed, acted *waited
 		return
 	}
 	was, err := workspec.Parse(head)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	n := int(was.ZOffset)
 	if len(raw) < n || !bytes.Equal(untagged(raw[:n]), untagged(head[:n])) {
 		t.Errorf("%s: what the router wrote has changed:\n%s", name, raw[:min(len(raw), n)])

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/disk/blockdev"
 	"zmailer/test/load"
 )
@@ -23,9 +24,7 @@ import (
 func acceptor(t *testing.T, s *Site) (end func()) {
 	t.Helper()
 	cmd := s.Load.Suite.Command("smtpserver")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.Start())
 	end = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
@@ -70,9 +69,7 @@ func recovered(t *testing.T, s *Site) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := s.Load.Suite.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Load.Suite.Start())
 	if err := s.Load.Send(ctx, 0, load.Relay, load.Local, load.Mbox); err != nil {
 		t.Errorf("mail is not taken after the disk has recovered: %v", err)
 	}
@@ -80,9 +77,7 @@ func recovered(t *testing.T, s *Site) {
 		t.Errorf("%v\n%s", err, s.Load.Suite.Log())
 	}
 	a, err := s.Load.Audit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	// A refused message may arrive: the disk may have refused its removal, too.
 	if len(a.Lost)+len(a.Torn)+len(a.Denied)+len(a.Duplicated) > 0 {
 		t.Errorf("%v\n%s", a, s.Load.Suite.Log())
@@ -125,10 +120,9 @@ func TestDur2FailingDiskLosesNothingThatWasAnswered(t *testing.T) {
 				if got := offer(t, s, 5); got[load.Accepted] != 5 {
 					t.Fatalf("before the disk fails: %v", got)
 				}
-				must(t, s.Disk.Arm(f.armed))
+				assert.Must(t, s.Disk.Arm(f.armed))
 				got := offer(t, s, 20)
-				hits, err := s.Disk.Hits()
-				must(t, err)
+				hits := assert.Get(s.Disk.Hits())(t)
 				t.Logf("%v, %d operations failed", got, hits[0])
 				switch {
 				case hits[0] == 0:
@@ -141,9 +135,9 @@ func TestDur2FailingDiskLosesNothingThatWasAnswered(t *testing.T) {
 					t.Errorf("messages were accepted on a disk that fails: %v", got)
 				}
 				end()
-				must(t, s.Unmount())
-				must(t, s.Disk.Arm())
-				must(t, s.Mount())
+				assert.Must(t, s.Unmount())
+				assert.Must(t, s.Disk.Arm())
+				assert.Must(t, s.Mount())
 				recovered(t, s)
 			})
 		}
@@ -157,20 +151,19 @@ func TestUnreadableBitmapIsNoYes(t *testing.T) {
 	}
 	s := site(t, blockdev.FileSystems()[0])
 	s.Load.Size = 3000
-	must(t, s.Unmount())
-	must(t, s.Disk.Arm(blockdev.Fault{Op: blockdev.Read, Ranges: bitmaps(t, s.Disk.Image()), Errno: syscall.EIO}))
-	must(t, s.Mount())
+	assert.Must(t, s.Unmount())
+	assert.Must(t, s.Disk.Arm(blockdev.Fault{Op: blockdev.Read, Ranges: bitmaps(t, s.Disk.Image()), Errno: syscall.EIO}))
+	assert.Must(t, s.Mount())
 	end := acceptor(t, s)
 	got := offer(t, s, 20)
-	hits, err := s.Disk.Hits()
-	must(t, err)
+	hits := assert.Get(s.Disk.Hits())(t)
 	if hits[0] == 0 || got[load.Refused] != 20 {
 		t.Errorf("%v, %d reads failed", got, hits[0])
 	}
 	end()
-	must(t, s.Unmount())
-	must(t, s.Disk.Arm())
-	must(t, s.Mount())
+	assert.Must(t, s.Unmount())
+	assert.Must(t, s.Disk.Arm())
+	assert.Must(t, s.Mount())
 	recovered(t, s)
 }
 
@@ -185,11 +178,11 @@ func TestNoBlockForTheDataIsNoYes(t *testing.T) {
 	fs.Mkfs = []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-I", "256", "-N", "32768", "-O", "^resize_inode", "-E", "nodiscard,lazy_itable_init=0"}
 	s := site(t, fs)
 	s.Load.Size = 3000
-	must(t, s.Unmount())
+	assert.Must(t, s.Unmount())
 	damage(t, s.Disk.Image())
-	must(t, s.Mount())
+	assert.Must(t, s.Mount())
 	// Flushes are slow, so that what comes meanwhile is synced together.
-	must(t, s.Disk.Arm(blockdev.Fault{Op: blockdev.Flush, Whole: true, Delay: 50 * time.Millisecond}))
+	assert.Must(t, s.Disk.Arm(blockdev.Fault{Op: blockdev.Flush, Whole: true, Delay: 50 * time.Millisecond}))
 	end := acceptor(t, s)
 	got := offer(t, s, 40)
 	t.Logf("%v", got)
@@ -197,13 +190,13 @@ func TestNoBlockForTheDataIsNoYes(t *testing.T) {
 		t.Errorf("messages were accepted for which the disk has no block: %v", got)
 	}
 	end()
-	must(t, s.Unmount())
-	must(t, s.Disk.Arm())
+	assert.Must(t, s.Unmount())
+	assert.Must(t, s.Disk.Arm())
 	// Exit code 1: errors were corrected.
 	if out, err := exec.Command("e2fsck", "-f", "-y", s.Disk.Image()).CombinedOutput(); err != nil && exitCode(err) != 1 {
 		t.Fatalf("e2fsck: %v\n%s", err, out)
 	}
-	must(t, s.Mount())
+	assert.Must(t, s.Mount())
 	recovered(t, s)
 }
 
@@ -220,7 +213,7 @@ func exitCode(err error) int {
 func damage(t *testing.T, image string) {
 	t.Helper()
 	out, err := exec.Command("dumpe2fs", image).Output()
-	must(t, err)
+	assert.Must(t, err)
 	table := regexp.MustCompile(`Inode table at (\d+)-(\d+)`).FindSubmatch(out)
 	free := regexp.MustCompile(`(?m)^  Free blocks: (.*)$`).FindSubmatch(out)
 	if table == nil || free == nil {
@@ -228,7 +221,7 @@ func damage(t *testing.T, image string) {
 	}
 	number := func(text string) int {
 		n, err := strconv.Atoi(text)
-		must(t, err)
+		assert.Must(t, err)
 		return n
 	}
 	var script strings.Builder
@@ -260,7 +253,7 @@ func bitmaps(t *testing.T, image string) (list []blockdev.Range) {
 	}
 	for _, m := range regexp.MustCompile(`Block bitmap at (\d+)`).FindAllSubmatch(out, -1) {
 		n, err := strconv.ParseInt(string(m[1]), 10, 64)
-		must(t, err)
+		assert.Must(t, err)
 		list = append(list, blockdev.Range{Begin: n * 4096, End: (n + 1) * 4096})
 	}
 	if len(list) == 0 {
@@ -271,7 +264,5 @@ func bitmaps(t *testing.T, image string) (list []blockdev.Range) {
 
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 }

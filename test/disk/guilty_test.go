@@ -3,6 +3,7 @@ package disk
 import (
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/disk/blockdev"
 )
 
@@ -38,9 +39,7 @@ func lost(t *testing.T, r *Run, l *blockdev.Log, ways ...blockdev.Way) (copies i
 func TestDriveThatIgnoresFlushesIsFoundGuilty(t *testing.T) {
 	guilty(t, func(t *testing.T, fs blockdev.FileSystem) {
 		r := record(t, site(t, fs), 1)
-		if n := lost(t, r, r.Log, blockdev.None, blockdev.Prefix); n != 0 {
-			t.Errorf("%d copies are lost on a disk that flushes", n)
-		}
+		assert.Equal(t, lost(t, r, r.Log, blockdev.None, blockdev.Prefix), 0)
 		without := r.Log.WithoutFlushes(r.Begin)
 		if n := lost(t, r, without, blockdev.None); n == 0 {
 			t.Error("a drive that ignores flushes and loses what it had in its cache is found innocent")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/disk/blockdev"
 )
 
@@ -34,9 +35,7 @@ func eachFS(t *testing.T, test func(t *testing.T, fs blockdev.FileSystem)) {
 func site(t *testing.T, fs blockdev.FileSystem) *Site {
 	t.Helper()
 	s, err := New(filepath.Join(work, strings.ReplaceAll(t.Name(), "/", "-")), bin, fs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("close the site: %v", err)
@@ -50,10 +49,7 @@ func record(t *testing.T, s *Site, rounds int) *Run {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	r, err := s.Record(ctx, rounds)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := assert.Get(s.Record(ctx, rounds))(t)
 	t.Cleanup(func() { r.Log.Close() })
 	return r
 }
@@ -101,9 +97,7 @@ func TestLossOfPowerKeepsAnsweredMail(t *testing.T) {
 			}
 			t.Logf("run %d: %d messages, %d operations, %d flushes under load; %d losses of power, %d copies repeated, %v for each loss",
 				run, len(r.tries), len(r.Log.Records), len(r.Log.Flushes(r.Begin, r.End)), len(cuts), repeated, time.Since(begin)/time.Duration(len(cuts)))
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, s.Close())
 		}
 	})
 }

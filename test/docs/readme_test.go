@@ -74,25 +74,6 @@ func TestDemoPrintsWhatTheReadmeShows(t *testing.T) {
 	}
 }
 
-// The lines of make test are those of scripts/testsummary.
-func TestSumOfTestsIsAsTheReadmeShows(t *testing.T) {
-	t.Parallel()
-	out, err := exec.Command("go", "run", "../../scripts/testsummary", "../../internal/run/human").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	number := regexp.MustCompile(`[\d.]+`)
-	shape := func(line string) string {
-		return number.ReplaceAllString(regexp.MustCompile(`zmailer/\S+`).ReplaceAllString(line, "PACKAGE"), "N")
-	}
-	shown := readme(t, "$ make test")
-	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
-		if !slices.ContainsFunc(shown, func(s string) bool { return shape(s) == shape(line) }) {
-			t.Errorf("make test prints %q, which README.md does not show", line)
-		}
-	}
-}
-
 // The five commands of README.md are those that test/install runs from install.md, with the
 // package of its own.
 func TestReadmeInstallsAsInstallPageDoes(t *testing.T) {

@@ -146,24 +146,6 @@ func shorts(p config.Program) string {
 	return all
 }
 
-// The text of each --help fits a terminal of a hundred columns, with its margin of three.
-func TestHelpFitsATerminal(t *testing.T) {
-	var narrow func(name string, p config.Program)
-	narrow = func(name string, p config.Program) {
-		for line := range strings.Lines(p.Text) {
-			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 97 {
-				t.Errorf("%s --help: %d columns: %s", name, n, line)
-			}
-		}
-		for _, c := range p.Commands {
-			narrow(name+" "+c.Name, c)
-		}
-	}
-	for name, p := range known(t) {
-		narrow(name, p)
-	}
-}
-
 // A page that another one links to is there.
 func TestPagesLinkToPagesThatThereAre(t *testing.T) {
 	target := regexp.MustCompile(`\]\(([\w./-]+)(#[\w-]+)?\)`)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/inject"
 	"zmailer/test/load"
 	"zmailer/test/suite"
@@ -44,17 +45,12 @@ type system struct {
 func prepare(t *testing.T, change func(s *suite.Suite)) *system {
 	t.Helper()
 	s := &suite.Suite{Bin: bin, Dir: t.TempDir(), Settings: map[string]string{"ROUTERPOLL": "1s"}}
-	l, err := load.Prepare(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Get(load.Prepare(s))(t)
 	t.Cleanup(l.Close)
 	if change != nil {
 		change(s)
 	}
-	if err := s.Init(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Init())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return &system{T: t, Suite: s, load: l, ctx: ctx}

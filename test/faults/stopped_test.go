@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/load"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -110,9 +111,7 @@ func TestStoppedRouterKeepsItsClaims(t *testing.T) {
 	s.accepted(load.Local)
 	s.event("delivered", "rcpt", "alice@mta.example")
 	<-time.After(5 * time.Second) // five polls, in which nothing is to happen
-	if got := claims(); strings.Join(got, " ") != strings.Join(held, " ") {
-		t.Errorf("the claims are %q, they were %q", got, held)
-	}
+	assert.Equal(t, strings.Join(claims(), " "), strings.Join(held, " "), held)
 	resume()
 	s.settle()
 }

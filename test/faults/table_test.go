@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/inject"
 	"zmailer/test/load"
 	"zmailer/test/suite"
@@ -30,9 +31,7 @@ func TestFailingCallLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
-	if err := table.Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, table.Print(&out))
 	if table.Failed() || len(table.Trials) != len(answers(inject.Pair{Name: "fsync", Path: "public/T"})) {
 		t.Errorf("%d faults:\n%s", len(table.Trials), &out)
 	}
@@ -55,9 +54,7 @@ func TestFailingCallLosesNothing(t *testing.T) {
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Chmod(strings.TrimSuffix(dir, "/001"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(strings.TrimSuffix(dir, "/001"), 0o755))
 	return dir
 }
 
@@ -130,9 +127,7 @@ func TestPlanHasEveryKindOfAnswer(t *testing.T) {
 				t.Errorf("quick: %d faults at %v", n, p)
 			}
 		}
-		if len(perPair) != len(found) {
-			t.Errorf("quick %v: %d steps of %d", quick, len(perPair), len(found))
-		}
+		assert.Equal(t, len(perPair), len(found), quick)
 	}
 	last := plan(found, false)
 	if first := last[0]; first.Errno != unix.EINTR || !first.Steady || last[len(last)-1].Errno == unix.EINTR {

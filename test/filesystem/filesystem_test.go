@@ -17,6 +17,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -78,13 +79,9 @@ func mount(t *testing.T, below, at string, flags bool) {
 func system(t *testing.T, flags bool) *suite.Suite {
 	t.Helper()
 	s := &suite.Suite{Bin: bin, Dir: t.TempDir(), Users: []string{"alice"}}
-	if err := s.Init(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Init())
 	below := filepath.Join(s.Dir, "below")
-	if err := errors.Join(os.Rename(s.PostOffice(), below), os.Mkdir(s.PostOffice(), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.Rename(s.PostOffice(), below), os.Mkdir(s.PostOffice(), 0o755)))
 	mount(t, below, s.PostOffice(), flags)
 	return s
 }
@@ -117,9 +114,7 @@ func TestDur4DaemonsRefuseAFileSystemWithoutRename(t *testing.T) {
 	s := system(t, false)
 	for _, daemon := range []string{"smtpserver", "router", "scheduler"} {
 		code, _, stderr := run(t, s, daemon)
-		if code != 78 {
-			t.Errorf("%s: exit code %d, want 78: %s", daemon, code, stderr)
-		}
+		assert.Equal(t, code, 78, daemon)
 		for _, word := range []string{"fuse.loopback", s.PostOffice(), "RENAME_NOREPLACE", "ext4"} {
 			if !strings.Contains(stderr, word) {
 				t.Errorf("%s does not name %s: %s", daemon, word, stderr)
@@ -146,9 +141,7 @@ func TestDur4DaemonsRefuseAFileSystemWithoutRename(t *testing.T) {
 		t.Errorf("zmctl check: exit code %d, %+v, want 2 and no-rename", code, found)
 	}
 	list, err := os.ReadDir(s.PostOffice())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	for _, e := range list {
 		if strings.HasPrefix(e.Name(), ".probe") {
 			t.Errorf("%s is left", e.Name())
@@ -168,9 +161,7 @@ func TestDur4RiskIsAWarningAtStart(t *testing.T) {
 		e, err := s.Wait(20*time.Second, "a warning of "+daemon, func(e suite.Event) bool {
 			return e.Program == daemon && e.Word == "file-system"
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		if e.Level != "WARN" || e.Get("type") != "fuse.loopback" || e.Get("mount") != s.PostOffice() || e.Get("reason") == "" || e.Get("advice") == "" {
 			t.Errorf("%s: got %+v", daemon, e)
 		}

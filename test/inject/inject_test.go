@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestMain(m *testing.M) {
@@ -25,9 +27,7 @@ func watched(t *testing.T, onCall func(Call) Action) (*Injector, string) {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "router"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.MkdirAll(filepath.Join(dir, "router"), 0o755))
 	return &Injector{Classes: Classes{PostOffice: dir}, OnCall: onCall}, dir
 }
 
@@ -36,9 +36,7 @@ func shell(t *testing.T, i *Injector, dir, script string) error {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", script)
 	cmd.Dir = dir
-	if err := i.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, i.Start(cmd))
 	err := cmd.Wait()
 	if cerr := i.Close(); cerr != nil {
 		t.Fatal(cerr)
@@ -48,9 +46,7 @@ func shell(t *testing.T, i *Injector, dir, script string) error {
 
 func TestCallsOfAllDescendantsAreSeen(t *testing.T) {
 	i, dir := watched(t, nil)
-	if err := shell(t, i, dir, `echo x >router/12; (mv router/12 router/12-7); rm router/12-7; echo log >&2; echo x >/dev/null`); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, shell(t, i, dir, `echo x >router/12; (mv router/12 router/12-7); rm router/12-7; echo log >&2; echo x >/dev/null`))
 	var got []string
 	for p := range i.Seen() {
 		p.Program = strings.TrimSuffix(p.Program, filepath.Base(p.Program)) // sh is dash, bash, busybox
@@ -147,9 +143,7 @@ func TestClassOfPath(t *testing.T) {
 		"TCP:[127.0.0.1:1->127.0.0.1:25]": "socket",
 	}
 	for path, want := range tests {
-		if got := c.Of(path); got != want {
-			t.Errorf("%s: got %q, want %q", path, got, want)
-		}
+		assert.Equal(t, c.Of(path), want, path)
 	}
 }
 
@@ -169,9 +163,7 @@ func TestClassOfStream(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			tail := tt.data[max(0, len(tt.data)-maxTail):]
-			if got := Stream(tt.class, []byte(tt.data), []byte(tail)); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			assert.Equal(t, Stream(tt.class, []byte(tt.data), []byte(tail)), tt.want)
 		})
 	}
 }

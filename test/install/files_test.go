@@ -6,14 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Get(os.ReadFile(file))(t)
 	return string(text)
 }
 
@@ -31,9 +30,7 @@ func inPlace(t *testing.T, root string, units []string) []string {
 	for _, unit := range units {
 		text := strings.ReplaceAll(read(t, unit), "/usr/libexec/zmailer/", filepath.Join(root, "usr/libexec/zmailer")+"/")
 		file := filepath.Join(dir, filepath.Base(unit))
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(file, []byte(text), 0o644))
 		out = append(out, file)
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -31,10 +32,7 @@ func TestMain(m *testing.M) {
 // top is the directory of the source.
 func top(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := assert.Get(filepath.Abs("../.."))(t)
 	return dir
 }
 
@@ -97,12 +95,8 @@ func TestInstallKeepsTheConfiguration(t *testing.T) {
 			t.Errorf("zmailer.conf has no %q: %v", want, err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(conf, "routes"), []byte("# mine\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(conf, "aliases")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(conf, "routes"), []byte("# mine\n"), 0o644))
+	assert.Must(t, os.Remove(filepath.Join(conf, "aliases")))
 	cmd := exec.Command("./packaging/install.sh")
 	cmd.Dir = top(t)
 	cmd.Env = append(os.Environ(), "BIN="+bin, "DESTDIR="+root, "PREFIX=/usr")

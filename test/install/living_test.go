@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/docs"
 )
 
@@ -20,9 +21,7 @@ func TestMachineWithSystemd(t *testing.T) {
 		run(t, "cp", deb, filepath.Join(root, "root"))
 	}
 	far := filepath.Join(root, "var/tmp/far")
-	if err := os.MkdirAll(far, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.MkdirAll(far, 0o777))
 	run(t, "chroot", root, "useradd", "--create-home", "--shell", "/bin/bash", "alice")
 	m := boot(t, root)
 	follow := func(title string) func(*testing.T) { return func(t *testing.T) { m.follow(t, "install.md", title) } }

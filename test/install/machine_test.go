@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 // bootEnv is set in the process that a machine runs in: it names the root.
@@ -41,9 +43,7 @@ func boot(t *testing.T, root string) *machine {
 	need(t, "systemd-nspawn")
 	need(t, "nsenter")
 	for file, text := range map[string]string{"hostname": "mail.example.org\n", "hosts": "127.0.0.1 localhost\n127.0.1.1 mail.example.org mail\n"} {
-		if err := os.WriteFile(filepath.Join(root, "etc", file), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(filepath.Join(root, "etc", file), []byte(text), 0o644))
 	}
 	m := &machine{t: t, root: root}
 	t.Cleanup(m.off)
@@ -58,13 +58,9 @@ func (m *machine) console() string { return m.root + ".console" }
 func (m *machine) on() {
 	m.t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.Must(m.t, err)
 	console, err := os.OpenFile(m.console(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.Must(m.t, err)
 	defer console.Close()
 	m.run = exec.Command(self)
 	m.run.Env = append(os.Environ(), bootEnv+"="+m.root)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // packageOf makes a package of a version; kind is deb or rpm. What it holds is built once.
@@ -99,13 +101,9 @@ func TestPackagesHoldWhatAMachineNeeds(t *testing.T) {
 func TestPackageLivesOnAFreshMachine(t *testing.T) {
 	root := freshRoot(t)
 	// The other machine has systemd (TestMachineWithSystemd).
-	if err := os.Remove(filepath.Join(root, "usr/bin/systemctl")); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Remove(filepath.Join(root, "usr/bin/systemctl")))
 	common := read(t, "testdata/common.sh")
-	if err := os.WriteFile(filepath.Join(root, "common.sh"), []byte(common), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(filepath.Join(root, "common.sh"), []byte(common), 0o644))
 	first, second := into(t, root, packageOf(t, "deb", "0.0.1")), into(t, root, packageOf(t, "deb", "0.0.2"))
 	within(t, root, "first.sh", first)
 	if out := within(t, root, "upgrade.sh", second); !strings.Contains(out, "0.0.2") {

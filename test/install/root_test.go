@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 // insideEnv is set in the process that a script is run by: it names the root.
@@ -92,9 +94,7 @@ func within(t *testing.T, root, script string, args ...string) string {
 	t.Helper()
 	text := ". /common.sh\n" + read(t, filepath.Join("testdata", script))
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, append([]string{"-c", text, script}, args...)...)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // script runs one of the package's scripts as on a machine whose files are below a
@@ -29,18 +31,12 @@ func TestFailedInstallationLeavesNoMark(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	for _, dir := range []string{"bin", "run"} {
-		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Mkdir(filepath.Join(root, dir), 0o755))
 	}
 	for name, target := range map[string]string{"rm": "rm", "getent": "true", "systemctl": "true"} {
 		path, err := exec.LookPath(target)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(path, filepath.Join(root, "bin", name)); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
+		assert.Must(t, os.Symlink(path, filepath.Join(root, "bin", name)))
 	}
 	marked := func() bool {
 		_, err := os.Stat(filepath.Join(root, "run/zmailer.new"))

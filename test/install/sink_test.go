@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 )
 
@@ -25,17 +26,12 @@ const farAddr = "127.0.0.1:2626"
 // answers the end of a message as little as a slow host does; the file holding tells that.
 func farHost(t *testing.T, m *machine, dir string) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := assert.Get(os.Executable())(t)
 	cmd := exec.Command("nsenter", "--target", strconv.Itoa(m.leader), "--net", self)
 	cmd.Env = append(os.Environ(), sinkEnv+"="+dir)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/inject"
 	"zmailer/test/suite"
 )
@@ -30,13 +31,9 @@ func TestKillAtOneStepIsMended(t *testing.T) {
 	}
 	dir := t.TempDir()
 	// ta-mailbox works as the users that own the mailboxes.
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(filepath.Dir(dir), 0o755))
 	l, err := newLane(bin, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	defer func() {
 		if err := l.close(); err != nil {
 			t.Error(err)

@@ -3,6 +3,7 @@ package kill
 import (
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/inject"
 )
 
@@ -49,9 +50,7 @@ func TestStraceLineBecomesAStep(t *testing.T) {
 			if p, ok := parseCall(tt.line+"\n", c); ok {
 				got = p.String()
 			}
-			if got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			assert.Equal(t, got, tt.want)
 		})
 	}
 }
@@ -78,9 +77,7 @@ func TestTableFailsForWhatIsWrong(t *testing.T) {
 			table := newTable(map[inject.Pair]int{step: 3})
 			tt.trial.Target.Pair = step
 			table.add(&tt.trial)
-			if got := table.Failed(); got != tt.want {
-				t.Errorf("got %v, want %v", got, tt.want)
-			}
+			assert.Equal(t, table.Failed(), tt.want)
 		})
 	}
 }

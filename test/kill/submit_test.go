@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/inject"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -31,12 +32,8 @@ func newSpool(t *testing.T) *spool {
 	s := &spool{Suite: &suite.Suite{Bin: bin, Dir: t.TempDir(), Users: []string{"alice"}}, t: t,
 		body: strings.Repeat("0123456789abcde\n", 16<<10)}
 	// submit runs as other users, too.
-	if err := os.Chmod(filepath.Dir(s.Dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Init(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(filepath.Dir(s.Dir), 0o755))
+	assert.Must(t, s.Init())
 	return s
 }
 
@@ -183,16 +180,12 @@ func TestFailingSyncIsNoAcceptance(t *testing.T) {
 				t.Errorf("%s, %v: %d syncs, public/ %q, router/ %q; want one and nothing", program, errno, synced, public, router)
 			}
 		}
-		if code := s.submit(0, fail); code != 75 {
-			t.Errorf("submit, %v: exit code %d, want 75", errno, code)
-		}
+		assert.Equal(t, s.submit(0, fail), 75, errno)
 		left("submit")
 		synced = 0
 		i := &inject.Injector{Classes: inject.Classes{PostOffice: s.PostOffice()}, OnCall: fail}
 		s.Starter = i.Start
-		if err := s.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, s.Start())
 		src := peer.Source{Addr: s.SMTPAddr, Connections: 1, Messages: 1, From: "bob@mta.example",
 			To: func(int) string { return "alice@mta.example" }, Body: func(int) []byte { return []byte("Subject: x\r\n\r\n") }}
 		if err := src.Run(t.Context()); err == nil || !strings.Contains(err.Error(), reply) {

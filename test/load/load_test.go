@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -22,38 +23,22 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 	first := l.tries[slices.IndexFunc(l.tries, func(t *Try) bool { return t.Kind == Relay })]
 	was := *first
 	first.Fate = Refused
-	if a := audit(t, l); len(a.Unwanted) != 1 {
-		t.Errorf("a refused message arrived: %v", a)
-	}
+	assert.Equal(t, len(audit(t, l).Unwanted), 1)
 	first.Fate, first.Token = Accepted, "t999999t"
-	if a := audit(t, l); len(a.Lost) != 1 {
-		t.Errorf("a message is missing: %v", a)
-	}
+	assert.Equal(t, len(audit(t, l).Lost), 1)
 	*first = was
-	box, err := os.ReadFile(l.Box())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(l.Box(), append(box, box[:len(box)-20]...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	box := assert.Get(os.ReadFile(l.Box()))(t)
+	assert.Must(t, os.WriteFile(l.Box(), append(box, box[:len(box)-20]...), 0o600))
 	if a := audit(t, l); len(a.Torn) != 1 || len(a.Duplicated) != 6 {
 		t.Errorf("the mbox file holds everything twice, the last message cut: %v", a)
 	}
-	if err := os.WriteFile(l.Suite.PostOffice()+"/deferred/1.crash", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if a := audit(t, l); len(a.Orphans) != 1 {
-		t.Errorf("a file is left: %v", a)
-	}
+	assert.Must(t, os.WriteFile(l.Suite.PostOffice()+"/deferred/1.crash", nil, 0o600))
+	assert.Equal(t, len(audit(t, l).Orphans), 1)
 }
 
 func audit(t *testing.T, l *Load) *Audit {
 	t.Helper()
-	a, err := l.Audit()
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := assert.Get(l.Audit())(t)
 	return a
 }
 
@@ -61,28 +46,18 @@ func audit(t *testing.T, l *Load) *Audit {
 func run(t *testing.T) *Load {
 	t.Helper()
 	bin := t.TempDir()
-	if err := suite.Build(bin); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, suite.Build(bin))
 	s := &suite.Suite{Bin: bin, Dir: t.TempDir()}
 	l, err := Prepare(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(l.Close)
-	if err := s.Init(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Init())
 	t.Cleanup(s.Kill)
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Start())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for round := range 3 {
-		if err := l.Round(ctx, round); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, l.Round(ctx, round))
 	}
 	if _, err := l.Drain(ctx); err != nil {
 		t.Fatal(err)

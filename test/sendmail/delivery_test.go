@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -17,12 +18,8 @@ const nobody = 65534
 // system serves all of it.
 func TestLoc1345DeliveredMail(t *testing.T) {
 	s := &suite.Suite{Bin: bin, Dir: openDir(t), Users: []string{"alice", "bob", "carol"}}
-	if err := s.Init(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, s.Init())
+	assert.Must(t, s.Start())
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(s.Log())
@@ -52,13 +49,9 @@ func TestLoc1345DeliveredMail(t *testing.T) {
 	t.Run("bare text is a body below a whole header", func(t *testing.T) {
 		submit("disk full\n", "-f", "bob@mta.example", "-F", "Bob", "alice")
 		header, body, _ := strings.Cut(delivered("alice"), "\n\n")
-		if body != "disk full\n" {
-			t.Errorf("the body is %q", body)
-		}
+		assert.Equal(t, body, "disk full\n")
 		for _, field := range []string{`From: "Bob" <bob@mta.example>`, "Date: ", "Message-ID: <"} {
-			if strings.Count("\n"+header, "\n"+field) != 1 {
-				t.Errorf("not one %q in %q", field, header)
-			}
+			assert.Equal(t, strings.Count("\n"+header, "\n"+field), 1, field)
 		}
 	})
 	t.Run("a session's message has a whole header, too", func(t *testing.T) {
@@ -81,9 +74,7 @@ func TestLoc1345DeliveredMail(t *testing.T) {
 		if out := run(t, cmd); !strings.Contains(out, "message") {
 			t.Errorf("it lists %q", out)
 		}
-		if err := os.Symlink("sendmail", bin+"/mailq"); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.Symlink("sendmail", bin+"/mailq"))
 		if out := run(t, asNobody(s.Command("mailq"))); !strings.Contains(out, "message") {
 			t.Errorf("it lists %q", out)
 		}
@@ -124,13 +115,9 @@ func awaitMail(t *testing.T, s *suite.Suite, user string, n int) string {
 		mail, err := suite.Mail(s.Maildir(user))
 		return err == nil && len(mail) >= n
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	mail, err := suite.Mail(s.Maildir(user))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	var all strings.Builder
 	for _, m := range mail {
 		all.Write(m)

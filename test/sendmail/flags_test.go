@@ -7,15 +7,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // documented returns the flags of the table in docs/submit.md as they are written there.
 func documented(t *testing.T) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/submit.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := assert.Get(os.ReadFile("../../docs/submit.md"))(t)
 	_, table, ok := strings.Cut(string(page), "| flag | what it does here | who uses it |\n")
 	if !ok {
 		t.Fatal("docs/submit.md has no table of flags")
@@ -42,26 +41,16 @@ func TestLoc4EveryDocumentedFlagIsTaken(t *testing.T) {
 	dir := openDir(t)
 	// Of zmctl only the arguments are of interest: -bd is not to start anything.
 	zmctl := filepath.Join(dir, "zmctl")
-	if err := os.WriteFile(zmctl, []byte("#!/bin/sh\necho \"zmctl $*\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(zmctl, []byte("#!/bin/sh\necho \"zmctl $*\"\n"), 0o755))
 	own := ours(t)
 	script, err := os.ReadFile(own.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	program := filepath.Join(dir, "submit")
 	b, err := os.ReadFile(filepath.Join(bin, "submit"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(program, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	assert.Must(t, os.WriteFile(program, b, 0o755))
 	wrapper := filepath.Join(dir, "sendmail")
-	if err := os.WriteFile(wrapper, []byte(strings.Replace(string(script), filepath.Join(bin, "sendmail"), program, 1)), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(wrapper, []byte(strings.Replace(string(script), filepath.Join(bin, "sendmail"), program, 1)), 0o755))
 	asked := map[string]string{
 		"-bd": "zmctl start", "-bl": "zmctl start", "-bD": "zmctl run", "-bp": "zmctl queue", "-bt": "zmctl route -- me@x.example",
 		"-bv": "zmctl route -- me@x.example", "-q": "zmctl retry --yes --all", "-qIS1A2": "zmctl retry -- S1A2",
@@ -95,9 +84,7 @@ func TestLoc4EveryDocumentedFlagIsTaken(t *testing.T) {
 				}
 				got := own.take(t)
 				if !submits.MatchString(flag) {
-					if len(got) != 0 {
-						t.Errorf("%q: submitted %+v", all, got)
-					}
+					assert.Equal(t, len(got), 0, all)
 					continue
 				}
 				if len(got) != 1 || len(got[0].rcpts) != 1 || got[0].rcpts[0] != "joe@x.example" {
@@ -116,19 +103,13 @@ func verbose(t *testing.T, cmd *exec.Cmd, m *mta) {
 	t.Helper()
 	cmd.Stdout = nil
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
+	assert.Must(t, cmd.Start())
 	// The spool ID comes when the message is accepted.
 	if _, err := out.Read(make([]byte, 100)); err != nil {
 		t.Error(err)
 	}
-	if got := m.take(t); len(got) != 1 {
-		t.Errorf("submitted %+v", got)
-	}
+	assert.Equal(t, len(m.take(t)), 1)
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}

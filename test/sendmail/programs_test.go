@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 const report = "Disk report\n.\nFrom here on: 99 % full\n"
@@ -115,8 +117,6 @@ subprocess.run([sys.argv[1], "-t", "-oi", "-f", "me@x.example"], input=m.as_byte
 func file(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte(text), 0o644))
 	return path
 }

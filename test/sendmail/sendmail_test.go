@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -68,14 +69,10 @@ func ours(t *testing.T) *mta {
 		t.Helper()
 		var list []message
 		names, err := filepath.Glob(filepath.Join(po, "router", "[0-9]*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		for _, name := range names {
 			b, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			m, err := envelope.Read(bytes.NewReader(b))
 			if err != nil {
 				t.Fatalf("%v in %q", err, b)
@@ -88,9 +85,7 @@ func ours(t *testing.T) *mta {
 				one.rcpts = append(one.rcpts, r.Address)
 			}
 			list = append(list, one)
-			if err := os.Remove(name); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.Remove(name))
 		}
 		return sorted(list)
 	}
@@ -122,36 +117,28 @@ func postfix(t *testing.T) *mta {
 	for _, d := range []string{"maildrop", "public", "pid"} {
 		err = errors.Join(err, os.MkdirAll(filepath.Join(queue, d), 0o755))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	if out, err := exec.Command("chown", owner.Username, filepath.Join(queue, "maildrop")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	// A copy: tests lay the wrapper over /usr/sbin/sendmail.
 	real := filepath.Join(dir, "bin", "sendmail")
 	b, err := os.ReadFile(program)
-	if err := errors.Join(err, os.MkdirAll(filepath.Dir(real), 0o755), os.WriteFile(real, b, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(err, os.MkdirAll(filepath.Dir(real), 0o755), os.WriteFile(real, b, 0o755)))
 	m := &mta{name: "Postfix", path: filepath.Join(dir, "sendmail")}
 	wrap(t, m.path, "MAIL_CONFIG="+conf, real)
 	m.take = func(t *testing.T) []message {
 		t.Helper()
 		var list []message
 		names, err := filepath.Glob(filepath.Join(queue, "maildrop", "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		for _, name := range names {
 			// postdrop sets the owner's execute bit when the file is whole.
 			if info, err := os.Stat(name); err != nil || info.Mode()&0o100 == 0 {
 				continue
 			}
 			list = append(list, maildropped(t, conf, name))
-			if err := os.Remove(name); err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, os.Remove(name))
 		}
 		return sorted(list)
 	}
@@ -161,10 +148,7 @@ func postfix(t *testing.T) *mta {
 // maildropped reads a file of Postfix's maildrop.
 func maildropped(t *testing.T, conf, name string) message {
 	t.Helper()
-	records, err := exec.Command("/usr/sbin/postcat", "-c", conf, "-e", name).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := assert.Get(exec.Command("/usr/sbin/postcat", "-c", conf, "-e", name).Output())(t)
 	var m message
 	for line := range strings.Lines(string(records)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -175,10 +159,7 @@ func maildropped(t *testing.T, conf, name string) message {
 			m.rcpts = append(m.rcpts, v)
 		}
 	}
-	text, err := exec.Command("/usr/sbin/postcat", "-c", conf, "-bh", name).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Get(exec.Command("/usr/sbin/postcat", "-c", conf, "-bh", name).Output())(t)
 	header, body, _ := strings.Cut("\n"+string(text), "\n\n")
 	m.header, m.body = fields([]byte(strings.TrimPrefix(header, "\n")+"\n")), body
 	return m
@@ -187,27 +168,20 @@ func maildropped(t *testing.T, conf, name string) message {
 // wrap writes a shell script that runs a program with settings of the environment.
 func wrap(t *testing.T, path, settings, program string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+settings+" exec "+program+" \"$@\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n"+settings+" exec "+program+" \"$@\"\n"), 0o755))
 }
 
 // openDir is a directory of the test that every user may enter.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)))
 	return dir
 }
 
 func login(t *testing.T) string {
 	t.Helper()
-	u, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := assert.Get(user.Current())(t)
 	return u.Username
 }
 

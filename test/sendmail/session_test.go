@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 // Loc4: SMTP clients that talk to the standard input and output of sendmail -bs.
@@ -45,9 +47,7 @@ sys.exit(p.wait())
 		}, text},
 		"msmtp": {[]string{"msmtp"}, func(t *testing.T) *exec.Cmd {
 			host, port, err := net.SplitHostPort(listen(t, own.path))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			return exec.Command("msmtp", "--file=/dev/null", "--host="+host, "--port="+port, "--domain=client.example", "--from=me@x.example", "--set-date-header=off", "--set-msgid-header=off", "--", "joe@x.example", "ann@x.example")
 		}, text},
 		"a shell script": {[]string{"sh"}, func(t *testing.T) *exec.Cmd {
@@ -72,9 +72,7 @@ sys.exit(p.wait())
 func listen(t *testing.T, sendmail string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	var running sync.WaitGroup
 	t.Cleanup(func() {
 		l.Close()

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -106,33 +105,5 @@ func TestLookupCostsTheSameInALargeTable(t *testing.T) {
 		if limit := int64(deep + 2); read > limit {
 			t.Errorf("%d entries: a lookup reads %d pages, want %d at most", n, read, limit)
 		}
-	}
-}
-
-func BenchmarkLookup(b *testing.B) {
-	for _, n := range []int{10, 1000, 100_000, 1_000_000} {
-		path := largeTable(b, n)
-		for _, kind := range []string{"hit", "miss"} {
-			b.Run(fmt.Sprintf("%s-of-%d", kind, n), func(b *testing.B) {
-				k := openAs(b, "db:"+path, Options{Name: "aliases"})
-				prefix := map[string]string{"hit": "user", "miss": "nouser"}[kind]
-				b.ReportAllocs()
-				for b.Loop() {
-					_, ok, err := k.Lookup(b.Context(), fmt.Sprint(prefix, rand.IntN(n)))
-					if ok != (kind == "hit") || err != nil {
-						b.Fatal(ok, err)
-					}
-				}
-			})
-		}
-	}
-}
-
-func BenchmarkCompile(b *testing.B) {
-	dir := b.TempDir()
-	in := filepath.Join(dir, "aliases")
-	assert.Must(b, os.WriteFile(in, []byte(manyAliases(100_000)), 0o644))
-	for b.Loop() {
-		assert.Get(Compile(text.Aliases, in, filepath.Join(dir, "aliases.db"), silent))(b)
 	}
 }

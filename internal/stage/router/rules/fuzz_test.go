@@ -2,7 +2,6 @@ package rules
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -83,32 +82,4 @@ func FuzzTables(f *testing.F) {
 			}
 		}
 	})
-}
-
-// The cost of a lookup does not depend on the size of the tables.
-func BenchmarkResolve(b *testing.B) {
-	for _, size := range []int{10, 100000} {
-		var routes, aliases, whole strings.Builder
-		for i := range size {
-			fmt.Fprintf(&routes, ".d%d.example smtp!hub\n", i)
-			fmt.Fprintf(&aliases, "a%d: carol\n", i)
-			fmt.Fprintf(&whole, "a%d@d%d.example: carol\n", i, i)
-		}
-		k, err := fuzzTables(b, "routes", routes.String())
-		if err == nil {
-			err = errors.Join(k.addText("aliases", source{text: aliases.String()}), k.addText("fqdnaliases", source{text: whole.String()}))
-		}
-		assert.Must(b, err)
-		for name, m := range map[string]address.Mailbox{
-			"route": {Local: "x", Domain: "a.b.d7.example"}, "default": {Local: "x", Domain: "a.b.example"}, "alias": {Local: "a7"},
-		} {
-			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
-				b.ReportAllocs()
-				give := func(Target) error { return nil }
-				for b.Loop() {
-					assert.Must(b, k.Resolve(b.Context(), Query{Recipient: m}, give))
-				}
-			})
-		}
-	}
 }

@@ -17,40 +17,40 @@ import (
 // operation.
 type OperationsLog struct{ *spool }
 
-// OperationID names an operator's order about queued mail, as "20261121-031502-hold-4711": when
+// OperationID names an operation of an operator on queued mail, as "20261121-031502-hold-4711": when
 // it was given (UTC), the verb, the pid of who gave it.
 type OperationID string
 
-const orderTime = "20060102-150405"
+const operationTime = "20060102-150405"
 
 // NewOperationID makes one.
 func NewOperationID(now time.Time, verb string, pid int) OperationID {
-	return OperationID(now.UTC().Format(orderTime) + "-" + verb + "-" + strconv.Itoa(pid))
+	return OperationID(now.UTC().Format(operationTime) + "-" + verb + "-" + strconv.Itoa(pid))
 }
 
 // ParseOperationID reads one; ok is false for what is none.
 func ParseOperationID(s string) (id OperationID, ok bool) {
-	if len(s) < len(orderTime)+2 || s[len(orderTime)] != '-' {
+	if len(s) < len(operationTime)+2 || s[len(operationTime)] != '-' {
 		return "", false
 	}
-	if _, err := time.Parse(orderTime, s[:len(orderTime)]); err != nil {
+	if _, err := time.Parse(operationTime, s[:len(operationTime)]); err != nil {
 		return "", false
 	}
-	verb, pid, found := strings.Cut(s[len(orderTime)+1:], "-")
+	verb, pid, found := strings.Cut(s[len(operationTime)+1:], "-")
 	_, number := decimal(pid)
 	ok = found && number && verb != "" && strings.Trim(verb, "abcdefghijklmnopqrstuvwxyz") == ""
 	return OperationID(s), ok
 }
 
-// Verb is what was ordered.
+// Verb is what was done.
 func (id OperationID) Verb() string {
-	verb, _, _ := strings.Cut(string(id)[min(len(orderTime)+1, len(id)):], "-")
+	verb, _, _ := strings.Cut(string(id)[min(len(operationTime)+1, len(id)):], "-")
 	return verb
 }
 
 // Time is when it was given.
 func (id OperationID) Time() time.Time {
-	t, err := time.Parse(orderTime, string(id)[:min(len(orderTime), len(id))])
+	t, err := time.Parse(operationTime, string(id)[:min(len(operationTime), len(id))])
 	if err != nil {
 		return time.Time{}
 	}
@@ -84,38 +84,38 @@ func (r record) Close() error { return r.f.Close() }
 // Create makes the file of a new operation, with its first lines.
 func (p *OperationsLog) Create(id OperationID, head []byte) (*OperationFile, error) {
 	if _, err := p.makeDir(Orders); err != nil {
-		return nil, fmt.Errorf("begin order %s: %w", id, err)
+		return nil, fmt.Errorf("begin operation %s: %w", id, err)
 	}
-	// Crash: the beginning of an order that names no message: nothing was done.
+	// Crash: the beginning of an operation that names no message: nothing was done.
 	f, err := p.fs.Open(Orders+"/"+string(id), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, durable.LockMode)
 	if err != nil {
-		return nil, fmt.Errorf("begin order %s: %w", id, err)
+		return nil, fmt.Errorf("begin operation %s: %w", id, err)
 	}
 	o := &OperationFile{id, record{f}}
 	if err = f.WaitLock(); err == nil {
-		// Crash: an empty file, or its head: an order about no message.
+		// Crash: an empty file, or its head: an operation about no message.
 		err = o.Append(head)
 	}
 	if err == nil {
-		// Crash: the order is there or not, and nothing of it was carried out. Without this a
+		// Crash: the operation is there or not, and nothing of it was carried out. Without this a
 		// power loss could take its name later, or the directory, if that is new.
 		err = errors.Join(p.fs.SyncDir(Orders), p.fs.SyncDir("."))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("begin order %s: %w", id, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("begin operation %s: %w", id, err), f.Close())
 	}
 	return o, nil
 }
 
-// Continue opens the file of an order to add to it. ErrGone: there is none;
+// Continue opens the file of an operation to add to it. ErrGone: there is none;
 // durable.ErrLocked: somebody is still giving it, or takes it back.
 func (p *OperationsLog) Continue(id OperationID) (*OperationFile, error) {
 	f, err := p.fs.Open(Orders+"/"+string(id), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open order %s: %w", id, gone(err))
+		return nil, fmt.Errorf("open operation %s: %w", id, gone(err))
 	}
 	if err := lock(f); err != nil {
-		return nil, errors.Join(fmt.Errorf("open order %s: %w", id, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("open operation %s: %w", id, err), f.Close())
 	}
 	return &OperationFile{id, record{f}}, nil
 }
@@ -127,7 +127,7 @@ func (p *OperationsLog) List() ([]OperationID, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list orders: %w", err)
+		return nil, fmt.Errorf("list operations: %w", err)
 	}
 	var list []OperationID
 	for _, e := range entries {
@@ -143,7 +143,7 @@ func (p *OperationsLog) List() ([]OperationID, error) {
 func (p *OperationsLog) Open(id OperationID) (durable.File, error) {
 	f, err := p.openRead(Orders + "/" + string(id))
 	if err != nil {
-		return nil, fmt.Errorf("open order %s: %w", id, err)
+		return nil, fmt.Errorf("open operation %s: %w", id, err)
 	}
 	return f, nil
 }
@@ -160,7 +160,7 @@ func (p *OperationsLog) Sweep(now time.Time, keep time.Duration) error {
 		}
 		// Crash: there or gone; it was too old to be undone.
 		if err := p.remove(Orders + "/" + string(id)); err != nil {
-			return fmt.Errorf("drop order %s: %w", id, err)
+			return fmt.Errorf("drop operation %s: %w", id, err)
 		}
 	}
 	return nil

@@ -12,9 +12,9 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// M41: whatever an order has been told it may act on is in its file, after a kill or a
+// M41: whatever an operation may act on is in its file, after a kill or a
 // loss of power behind any operation; in a postoffice that had no orders/, too.
-func TestEveryCutOfAnOrderKeepsWhatItNames(t *testing.T) {
+func TestEveryCutOfAnOperationKeepsWhatItNames(t *testing.T) {
 	id := NewOperationID(time.Date(2026, 11, 21, 3, 15, 2, 0, time.UTC), "hold", 17)
 	lines := []string{"verb hold\n\n", "S1A1\n", "S2A2\nS3A3\n"}
 	named := "" // what the order may act on by then
@@ -46,13 +46,13 @@ func TestEveryCutOfAnOrderKeepsWhatItNames(t *testing.T) {
 	}
 	everyCut(t, 5, start, func(what string, _ cutfs.Loss, after *cutfs.FS) {
 		next := assert.Get(Open(Config{FS: after}))(t)
-		if got := readOrderFile(next, id); !strings.HasPrefix(got, named) {
+		if got := readOperation(next, id); !strings.HasPrefix(got, named) {
 			t.Errorf("%s: got %q, want it to begin with %q", what, got, named)
 		}
 	})
 }
 
-func readOrderFile(p *PostOffice, id OperationID) string {
+func readOperation(p *PostOffice, id OperationID) string {
 	f, err := p.Operations.Open(id)
 	if err != nil {
 		return ""

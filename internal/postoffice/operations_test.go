@@ -11,8 +11,8 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// M41: an order is a file with its messages, listed by age and dropped after its time.
-func TestOrdersAreKeptAndSwept(t *testing.T) {
+// M41: an operation is a file with its messages, listed by age and dropped after its time.
+func TestOperationsAreKeptAndSwept(t *testing.T) {
 	p, dir := newPostOffice(t, 0)
 	assert.Must(t, os.Remove(dir+"/"+Orders))
 	if list, err := p.Operations.List(); err != nil || len(list) != 0 {
@@ -27,7 +27,7 @@ func TestOrdersAreKeptAndSwept(t *testing.T) {
 			t.Errorf("when it was given: %v", err)
 		}
 		if _, err := p.Operations.Create(id, nil); err == nil {
-			t.Error("an order was begun twice")
+			t.Error("an operation was begun twice")
 		}
 	}
 	if list, err := p.Operations.List(); err != nil || !slices.Equal(list, []OperationID{old, young}) {
@@ -50,7 +50,7 @@ func TestOrdersAreKeptAndSwept(t *testing.T) {
 	}
 }
 
-func TestOrderIDsAreNoOtherNames(t *testing.T) {
+func TestOperationIDsAreNoOtherNames(t *testing.T) {
 	for _, s := range []string{"", "20261121-031502-hold-4711", "20261121-031502-hold-", "20261121-031502--1", "20261121-031502-../x-1",
 		"20261321-031502-hold-1", "20261121-031502", "20261121-031502-hold-4711/..", "20261121-031502-Hold-1"} {
 		if _, ok := ParseOperationID(s); ok != (s == "20261121-031502-hold-4711") {
@@ -60,7 +60,7 @@ func TestOrderIDsAreNoOtherNames(t *testing.T) {
 }
 
 // M41 A13: what is not routed is frozen by name, and goes back to the router by name.
-func TestParkAndRecallCheckTheMessage(t *testing.T) {
+func TestFreezeAndRecallCheckTheMessage(t *testing.T) {
 	p, _ := newPostOffice(t, 0)
 	a := submit(t, p, "from <a@b>\n")
 	other := a.ID

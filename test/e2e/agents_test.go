@@ -107,7 +107,7 @@ func TestLMTPAnswersForEachRecipient(t *testing.T) {
 }
 
 // M49 local, file, bitbucket and error: aliases lead to an mbox file, a Maildir, and
-// nowhere; a user has an mbox; who is nobody is reported.
+// nowhere; a user has an mbox; an unknown user is reported.
 func TestAliasesLeadToFilesAndNowhere(t *testing.T) {
 	t.Parallel()
 	s := prepare(t, nil, nil)

@@ -230,8 +230,7 @@ def recipient(m, r):
 `
 
 // What router.star decides happens: a route of its own, a new address, and a reject whose
-// text is in the report. What a person has thawed is delivered, though the program would
-// freeze it again.
+// text is in the report. A thawed message is delivered, although the program would freeze it again.
 func TestPolicyRoutesRejectsAndFreezes(t *testing.T) {
 	t.Parallel()
 	sink := newSink(t, &peer.Sink{})

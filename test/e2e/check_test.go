@@ -31,7 +31,7 @@ func deferSome(address string, attempt int) string {
 	return ""
 }
 
-// findings are what check says, and its exit code.
+// findings are the problems that zmctl check reports, and its exit code.
 func findings(t *testing.T, s *suite.Suite, args ...string) (found map[string][]string, text string, code int) {
 	t.Helper()
 	text, code = call(t, s, "zmctl", append([]string{"check", "--json", "--problems"}, args...)...)
@@ -49,8 +49,7 @@ func findings(t *testing.T, s *suite.Suite, args ...string) (found map[string][]
 	return found, text, code
 }
 
-// A25: check says nothing is wrong, and repair finds nothing to do, at any moment
-// while mail flows and all is well.
+// A25: while mail flows, check reports no problem and repair finds nothing to do, at any moment.
 func TestCheckIsSilentWhileMailFlows(t *testing.T) {
 	count := 1000
 	if testing.Short() {
@@ -136,7 +135,7 @@ func restored(t *testing.T, levels string) {
 		return len(names(t, s, "deferred")) == 3 && s.Count("deferred", "program", "scheduler") == count, nil
 	})
 	s.Kill()
-	// Mail that was accepted while nothing ran: claimed by nobody.
+	// Mail that was accepted while no daemon ran.
 	for range 3 {
 		submit(t, s, "Subject: waits\n\n", "-f", "bob@mta.example", "bob@mta.example")
 	}
@@ -205,8 +204,8 @@ func transports(t *testing.T, s *suite.Suite) []string {
 	return list
 }
 
-// A7: what nobody will finish keeps nothing from starting, unless --strict asks for
-// it: then the files are listed and the exit code is 78.
+// A7: files that no program will finish do not keep daemons from starting. With --strict they are
+// listed and the exit code is 78.
 func TestUnfinishedFilesAtTheStart(t *testing.T) {
 	t.Parallel()
 	s := prepare(t, nil, nil)
@@ -227,7 +226,7 @@ func TestUnfinishedFilesAtTheStart(t *testing.T) {
 	submit(t, s, "Subject: x\n\n", "-f", "bob@mta.example", "alice@mta.example")
 	awaitMail(t, s, "alice", 1)
 	if found, text, _ := findings(t, s); !slices.Contains(found["quarantine/public.smtp.77.dn0kpsb1upkv.1.incomplete"], "quarantined") || len(found) != 1 {
-		t.Errorf("check says %s", text)
+		t.Errorf("got %s", text)
 	}
 	stop(t, s)
 	exits(t, s, 0, "router", "--strict", "--once")

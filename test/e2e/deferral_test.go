@@ -18,7 +18,7 @@ import (
 )
 
 // A5: a restart goes on with a deferral where it was: the attempts are counted on and
-// the next one comes at its time, not at the start. What says so are the h lines.
+// the next one comes at its time, not at the start, as the h lines record.
 func TestDeferralSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, s *suite.Suite){
@@ -127,8 +127,8 @@ func TestOldMessageIsTriedOnceBeforeItExpires(t *testing.T) {
 	wantIn(t, string(mail[0]), "Final-Recipient: rfc822; full@sink.example\n", "Action: failed\n", "Status: 4.2.2\n", "Diagnostic-Code: smtp; 452 4.2.2 full to the brim")
 }
 
-// Dur5: while a lookup fails the mail waits, zmctl says until when, and the router tries
-// again by itself; when the lookup works the mail is delivered, once, without an operator.
+// Dur5: while a lookup fails the mail waits and the router tries it again; when the lookup works
+// the mail is delivered, once, without an operator.
 func TestDur5MailIsDeliveredAfterALookupOutage(t *testing.T) {
 	t.Parallel()
 	s := prepare(t, nil, func(s *suite.Suite) {
@@ -155,8 +155,8 @@ func TestDur5MailIsDeliveredAfterALookupOutage(t *testing.T) {
 	balance(t, s)
 }
 
-// Dur5: past RESUBMITEXPIRY the sender is told that the mail was given up, with 5.4.7, and
-// nobody is where NOTIFY=NEVER was asked for. Nothing is left.
+// Dur5: after RESUBMITEXPIRY the sender gets a report with 5.4.7, unless NOTIFY=NEVER was
+// requested, and no file is left.
 func TestDur5MailIsGivenUpAfterALongOutage(t *testing.T) {
 	t.Parallel()
 	s := prepare(t, nil, func(s *suite.Suite) {
@@ -179,7 +179,7 @@ func TestDur5MailIsGivenUpAfterALongOutage(t *testing.T) {
 	balance(t, s)
 }
 
-// accept puts a message, as old as told, into a router directory and returns its spool ID.
+// accept puts a message of an age into a router directory and returns its spool ID.
 func accept(t *testing.T, s *suite.Suite, dir string, age time.Duration) string {
 	t.Helper()
 	po, err := postoffice.OpenDir(s.PostOffice(), 0, false)

@@ -119,7 +119,7 @@ func holder(t *testing.T, s *suite.Suite, name string) (owner int, pid string) {
 			}
 		}
 	}
-	t.Fatalf("nobody has locked a recipient of %s", name)
+	t.Fatalf("no recipient of %s is locked", name)
 	return 0, ""
 }
 

@@ -30,7 +30,7 @@ type old struct {
 	golden string                                // where a copy of its queue is kept for tests without it
 }
 
-// oldSystems are those of Debian; PEERS says where packages are unpacked.
+// oldSystems are those of Debian; PEERS names the directory of unpacked packages.
 func oldSystems() []old {
 	root := os.Getenv("PEERS")
 	return []old{{

@@ -155,7 +155,7 @@ func overview(t *testing.T, s *suite.Suite) (files map[string]int, ids map[strin
 func ask(t *testing.T, s *suite.Suite, into any, args ...string) {
 	t.Helper()
 	out, err := s.Command("zmctl", args...).Output()
-	// status exits with 1 when it tells of alarms, as of a scheduler that is stopped.
+	// status exits with 1 when there are alarms, for example for a stopped scheduler.
 	if alarm := (*exec.ExitError)(nil); err == nil || errors.As(err, &alarm) && alarm.ExitCode() == 1 {
 		err = json.Unmarshal(out, into)
 	}

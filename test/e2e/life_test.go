@@ -25,7 +25,7 @@ import (
 	"zmailer/test/suite"
 )
 
-// lives reads what zmctl trace --json says.
+// lives parses the output of zmctl trace --json.
 func lives(t *testing.T, s *suite.Suite, args ...string) (list []life.Life) {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(zmctl(t, s, append([]string{"trace", "--json"}, args...)...)))
@@ -102,8 +102,8 @@ func TestLifeOfAMessageAcrossStages(t *testing.T) {
 	exits(t, s, 1, "zmctl", "trace", "--log", "/nonexistent", id)
 }
 
-// told is what a life says of a recipient that the files say too.
-func told(r *life.Recipient) string {
+// stateOf is the state of a recipient in a trace.
+func stateOf(r *life.Recipient) string {
 	next := ""
 	if !r.Next.IsZero() {
 		next = r.Next.UTC().Format("15:04:05")
@@ -143,7 +143,7 @@ func TestLifeFromTheLogAloneIsThatOfTheFiles(t *testing.T) {
 			word := map[string]string{"hold": "held", "release": "released", "freeze": "frozen", "thaw": "thawed", "retry": "retry", "expire": "expired", "remove": "removed"}[o[0]]
 			e := event(t, s, word, "id", id, "rcpt", "@sink.example")
 			if e.Get("who") == "" {
-				t.Errorf("%s: nobody: %+v", word, e)
+				t.Errorf("%s: no operator: %+v", word, e)
 			}
 		}
 		if list != nil && slices.Contains([]string{"thaw", "retry"}, list[len(list)-1][0]) {
@@ -164,7 +164,7 @@ func TestLifeFromTheLogAloneIsThatOfTheFiles(t *testing.T) {
 					// The files have no answer of those.
 					r.Status, r.Last, r.Attempts = "", "", 0
 				}
-				list = append(list, told(r))
+				list = append(list, stateOf(r))
 			}
 			slices.Sort(list)
 			return strings.Join(list, "\n")
@@ -180,7 +180,7 @@ func TestLifeFromTheLogAloneIsThatOfTheFiles(t *testing.T) {
 type collector struct {
 	*httptest.Server
 	mu     sync.Mutex
-	refuse int // so many requests are told 503
+	refuse int // requests that are answered 503
 	asked  int
 	wrong  []string
 	traces map[string][]*tracepb.Span
@@ -270,7 +270,7 @@ func TestEndedMessagesAreSentToOpenTelemetry(t *testing.T) {
 	zmctl(t, s, "start", "--direct")
 	c := newCollector(t, 1)
 	stop := exporter(t, s, c)
-	// It follows when it has told of what ended: mail goes through until it does.
+	// Mail is sent until the exporter has sent a trace, and so follows the log.
 	await(t, s, "followed postoffice", func() (bool, error) {
 		submit(t, s, "Subject: one\n\n", "-f", "bob@mta.example", "alice@mta.example")
 		c.mu.Lock()

@@ -124,7 +124,7 @@ func TestIdleDaemonsSleep(t *testing.T) {
 	timer := time.NewTimer(12 * time.Second) // idle connections end, runtimes collect
 	<-timer.C
 	// Where others keep the processors busy what is one wait may take several: then the
-	// next span tells.
+	// next span decides.
 	for spans := 2; ; spans-- {
 		tr := trace(t, s, "all")
 		timer.Reset(watched)

@@ -21,7 +21,7 @@ import (
 
 var measured = []string{"smtpserver", "router", "scheduler"}
 
-// readMetrics reads what a program tells, as text and parsed.
+// readMetrics reads the metrics of a program, as text and parsed.
 func readMetrics(t *testing.T, s *suite.Suite, program string) (suite.Metrics, []byte) {
 	t.Helper()
 	text, err := s.ReadMetrics(program)

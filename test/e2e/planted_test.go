@@ -124,7 +124,7 @@ func TestEveryStateIsRecovered(t *testing.T) {
 		plant   func(p *planted)
 		arrives int      // at the sink
 		reports int      // in bob's mailbox
-		event   []string // that tells of it; nil: none is needed
+		event   []string // of the recovery; nil: none
 		left    []string // files that stay
 	}{
 		"submitter died before the rename": {

@@ -18,7 +18,7 @@ import (
 // becomes of the message.
 type notifications struct {
 	user   string // the sender, who has a mailbox of his own
-	notify string // of -N; "" says nothing
+	notify string // of -N; "" is the default
 	to     string
 	want   string // action of the one report, "" for none
 	header string // of the message
@@ -50,7 +50,7 @@ func matrix() []notifications {
 		notifications{user: "person", to: outcomes["delayed"].to, want: "delayed", header: "Auto-Submitted: no\n"})
 }
 
-// M37: who is told of what, over the real programs.
+// M37: each sender gets the reports that NOTIFY requests.
 func TestSendersHearOfWhatTheyWanted(t *testing.T) {
 	t.Parallel()
 	cases := matrix()
@@ -104,8 +104,8 @@ func TestSendersHearOfWhatTheyWanted(t *testing.T) {
 	assert.Equal(t, passed, 2)
 }
 
-// M37, S5: the report says what the sender gave along: ENVID and ORCPT, decoded; RET
-// decides whether the body comes back.
+// M37, S5: the report contains the sender's ENVID and ORCPT, decoded; RET decides whether it
+// contains the body.
 func TestReportTellsWhatTheSenderGave(t *testing.T) {
 	t.Parallel()
 	sink := newSink(t, &peer.Sink{Rcpt: func(string, int) string { return "550-5.1.1 no such user\r\n550 5.1.1 really" }})
@@ -235,8 +235,8 @@ func readStrictlyN(t *testing.T, texts map[string]string, recipients int) {
 	}
 }
 
-// M37, RFC 3461 §5.2.7: of an alias with several members the sender hears that it was
-// expanded, and not of each; an alias with one is nothing that he hears of.
+// M37, RFC 3461 section 5.2.7: for an alias with several members the sender gets "expanded" and no
+// report for each member; for an alias with one member the sender gets that member's report.
 func TestAliasIsReportedAsExpanded(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil, func(s *suite.Suite) {
@@ -279,7 +279,7 @@ func TestTextsAreReadAgain(t *testing.T) {
 			assert.Must(t, os.Rename(name+".new", name))
 		}
 	}
-	told := func(subject string, n int) {
+	reported := func(subject string, n int) {
 		t.Helper()
 		submit(t, s, "Subject: x\n\nx\n", "-f", "bob@mta.example", "x@sink.example")
 		found := 0
@@ -292,7 +292,7 @@ func TestTextsAreReadAgain(t *testing.T) {
 			t.Errorf("no report %q", subject)
 		}
 	}
-	told("failed un", 1)
+	reported("failed un", 1)
 	replace("Subject: x\n\n{{.Wrong}}\n", "# a change\n")
 	if e := event(t, s, "conf-refused"); !strings.Contains(e.Get("reason"), file+":3") || !strings.Contains(e.Get("reason"), ".Wrong is not known") {
 		t.Errorf("got %+v", e)
@@ -301,10 +301,10 @@ func TestTextsAreReadAgain(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), file+":3") {
 		t.Errorf("--check-config: %v\n%s", err, out)
 	}
-	told("failed un", 2)
+	reported("failed un", 2)
 	replace(strings.Replace(frenchText, "un", "deux", 1), "# another\n")
 	event(t, s, "conf-read")
-	told("failed deux", 3)
+	reported("failed deux", 3)
 }
 
 // M38: a server that answers with sixty kilobytes of control characters, of lines that look like
@@ -345,7 +345,7 @@ func TestHostileRepliesMakeReadableReports(t *testing.T) {
 			t.Errorf("%s: %d bytes on %d recipients", name, len(text), n)
 		}
 		if strings.ContainsAny(text, "\x00\x07\x1b\r") || strings.Contains(text, "\nFinal-Recipient: rfc822; x@y") {
-			t.Errorf("%s: what the server said is not contained", name)
+			t.Errorf("%s: the reply is not quoted safely", name)
 		}
 	}
 	assert.Equal(t, total, many+1)

@@ -118,7 +118,7 @@ func TestNothingIsSmuggledThrough(t *testing.T) {
 		"that also drops NULs":     {`\n\.\r*\n$`, true, "\r\n.\x00\r\n"},
 	} {
 		t.Run("to a server "+name, func(t *testing.T) {
-			// That it is naive: told directly, it takes the second message.
+			// Without our system in between it accepts the second message.
 			fooled := startNaive(t, server.end, server.dropNUL)
 			deliver(t, fooled.listener.Addr().String(), "", "first"+server.fools+"MAIL FROM:<evil@example.net>\r\nDATA\r\nsmuggled\r\n", false, "far@d.example")
 			awaitState(t, "second message at a server that is naive", func() bool {

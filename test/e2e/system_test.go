@@ -17,7 +17,7 @@ import (
 	"zmailer/test/suite"
 )
 
-// call runs a program of the system and gives all that it says and its exit code.
+// call runs a program of the system and returns its output and its exit code.
 func call(t *testing.T, s *suite.Suite, program string, args ...string) (said string, code int) {
 	t.Helper()
 	return run(t, s.Command(program, args...))
@@ -41,7 +41,7 @@ func run(t *testing.T, cmd *exec.Cmd) (said string, code int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// zmctl runs a zmctl command that must do what it is told.
+// zmctl runs a zmctl command that must succeed.
 func zmctl(t *testing.T, s *suite.Suite, args ...string) string {
 	t.Helper()
 	said, code := call(t, s, "zmctl", args...)

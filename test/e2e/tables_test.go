@@ -172,7 +172,7 @@ func TestMailGoesByTablesListsAndTags(t *testing.T) {
 	event(t, s, "delivered", "rcpt", "bob+tag@mta.example")
 	awaitMail(t, s, "bob", 1) // one copy: a tag changes nothing
 
-	// A list: its members' mail is from its owner, whom the answers reach.
+	// A list: its members' mail is from its owner, who gets the replies.
 	submit(t, s, "Subject: list\n\nx\n", "-f", "alice@mta.example", "news@mta.example")
 	await(t, s, "both members' mail", func() (bool, error) { return len(sink.Messages()) >= 2, nil })
 	for _, m := range sink.Messages() {
@@ -242,9 +242,9 @@ func TestMessageToAHundredThousand(t *testing.T) {
 	}
 }
 
-// What a list's member does not get is told to the owner, not to the author, who hears
-// once that the list has it; and a list with VERP has each report come to the owner under
-// an address that names the member.
+// Failures of a list's members are reported to its owner, not to the author, who gets one report
+// that the list has the message. With VERP each report comes to the owner at an address that
+// contains the member.
 func TestReportsOfAListGoToItsOwner(t *testing.T) {
 	t.Parallel()
 	sink := newSink(t, &peer.Sink{Rcpt: func(address string, _ int) string {

@@ -197,8 +197,7 @@ protocol lmtp {
 }
 
 // M49, K14: Dovecot takes mail by LMTP over its Unix socket and answers for each recipient:
-// one has it, one over quota waits, one who is not there is reported. What arrives is the
-// message.
+// one has it, one over quota waits, an unknown one is reported. The message arrives unchanged.
 func TestDovecotTakesMailByLMTP(t *testing.T) {
 	t.Parallel()
 	socket, mail := startDovecot(t)

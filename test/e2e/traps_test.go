@@ -54,14 +54,14 @@ func TestThousandRecipientsKeepOneMegabyte(t *testing.T) {
 }
 
 // The trap "a local fault answered with 5xx": an agent that is short of descriptors, at
-// every number of them, or that gets no answer from its name server, fails nobody.
-func TestAgentInLocalTroubleFailsNobody(t *testing.T) {
+// every number of them, or that gets no answer from its name server, fails no recipient.
+func TestAgentInLocalTroubleFailsNoRecipient(t *testing.T) {
 	t.Parallel()
 	sink := newSink(t, &peer.Sink{Rcpt: func(string, int) string { return "451 4.2.1 later" }})
 	s := start(t, sink, func(s *suite.Suite) {
 		slow(s)
 		s.Files["routes"] = "named.example smtp!\n. smtp!" + sink.RouteHost() + "\n"
-		s.Settings = map[string]string{"RESOLVER": "127.0.0.1:1"} // nobody answers there
+		s.Settings = map[string]string{"RESOLVER": "127.0.0.1:1"} // no server answers there
 	})
 	submit(t, s, "Subject: x\n\nbody\n", "-f", "bob@mta.example", "a@sink.example", "b@named.example", "alice@mta.example")
 	awaitMail(t, s, "alice", 1)
@@ -82,7 +82,7 @@ func TestAgentInLocalTroubleFailsNobody(t *testing.T) {
 			said, _ := run(t, cmd)
 			for line := range strings.Lines(said) {
 				if strings.Contains(line, "\terror") {
-					t.Errorf("%s with %d descriptors said %q", agent, n, line)
+					t.Errorf("%s with %d descriptors answered %q", agent, n, line)
 				}
 			}
 			for _, r := range spec(t, s, name).Groups[0].Recipients {

@@ -142,7 +142,7 @@ func newSystemd(t *testing.T) *systemd {
 	return m
 }
 
-// await passes over what it is told until there is a line.
+// await reads notifications until there is a line.
 func (m *systemd) await(line string) {
 	m.t.Helper()
 	b, heard := make([]byte, 4096), ""
@@ -150,7 +150,7 @@ func (m *systemd) await(line string) {
 	for {
 		n, err := m.conn.Read(b)
 		if err != nil {
-			m.t.Fatalf("never told %s, but\n%s", line, heard)
+			m.t.Fatalf("no notification %s, but\n%s", line, heard)
 		}
 		for got := range strings.Lines(string(b[:n])) {
 			if got = strings.TrimSpace(got); got == line {
@@ -175,9 +175,9 @@ func (m *systemd) start(s *suite.Suite, program string) *exec.Cmd {
 	return cmd
 }
 
-// systemd hears from each daemon when it serves, that its main loop goes round while
-// nothing happens, and that it stops; from the scheduler also of scheduler.conf.
-func TestSystemdHearsFromEachDaemon(t *testing.T) {
+// Each daemon notifies systemd when it serves, from its main loop for the watchdog, and when it
+// stops; the scheduler also when it reloads scheduler.conf.
+func TestEachDaemonNotifiesSystemd(t *testing.T) {
 	for _, program := range []string{"smtpserver", "router", "scheduler"} {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()

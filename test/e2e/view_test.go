@@ -271,7 +271,7 @@ func TestDel8StatusTakesTheSchedulersCounts(t *testing.T) {
 	}
 	begin(t, s)
 	event(t, s, "scanned", "messages", strconv.Itoa(messages))
-	type told struct {
+	type counts struct {
 		Directories []struct {
 			Name   string
 			States []struct {
@@ -281,7 +281,7 @@ func TestDel8StatusTakesTheSchedulersCounts(t *testing.T) {
 		}
 		Counts *struct{ Messages, Recipients int } `json:"scheduler_counts"`
 	}
-	status := func() (got told, queued map[string]int) {
+	status := func() (got counts, queued map[string]int) {
 		t.Helper()
 		said, code := call(t, s, "zmctl", "status", "--json")
 		if err := json.Unmarshal([]byte(said), &got); err != nil || code > 1 { // 1: there are alarms

@@ -222,14 +222,14 @@ func (p *webPage) browse() *browser.Browser {
 	return b
 }
 
-// drawn checks what the browser says of a page that it shows.
+// drawn checks a page that the browser shows.
 func drawn(t *testing.T, b *browser.Browser, name, title string, said []string, err error) string {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
 	for _, text := range said {
-		t.Errorf("%s: the browser says %s", name, text)
+		t.Errorf("%s: the browser reports %s", name, text)
 	}
 	var page []string
 	assert.Must(t, b.Ask(`[document.title, document.documentElement.outerHTML]`, &page))

@@ -13,7 +13,6 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/filesystem"
 	"zmailer/internal/run/config"
@@ -55,7 +54,7 @@ func enterSandbox(settings *config.Config, cfg *engine.Config) error {
 		if refused := (*agents.LauncherRefusal)(nil); errors.As(err, &refused) {
 			return cli.Exit(err, config.ExitConfig)
 		}
-		return err // it may be gone, or busy, for a moment: whoever keeps us starts us again
+		return err // it may be gone, or busy, for a moment: the supervisor starts the scheduler again
 	}
 	return confine.Enter("scheduler", settings, cfg.Log)
 }
@@ -153,16 +152,8 @@ func complain(err error) {
 	}
 }
 
-// mayAsk tells whether the process at the other end is the scheduler's user's.
+// mayAsk reports whether the process at the other end is root's or that of the daemons' user.
 func mayAsk(conn *net.UnixConn, uid int) bool {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return false
-	}
-	may := false
-	err = raw.Control(func(fd uintptr) {
-		c, cerr := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		may = cerr == nil && (c.Uid == 0 || int(c.Uid) == uid)
-	})
-	return err == nil && may
+	peer, ok := helper.PeerUID(conn)
+	return ok && (peer == 0 || peer == uid)
 }

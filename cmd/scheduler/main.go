@@ -77,7 +77,7 @@ func run(c *cli.Context) error {
 	if err := applyStart(c, &cfg); err != nil {
 		return err
 	}
-	cfg.StrictStart, cfg.Reread.Ask = c.Bool("strict"), hangups()
+	cfg.Start.Strict, cfg.Reread.Ask = c.Bool("strict"), hangups()
 	cfg.Log, err = logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "scheduler")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)

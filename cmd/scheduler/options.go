@@ -36,18 +36,18 @@ func applyStart(c *cli.Context, cfg *engine.Config) error {
 		cfg.HashLevels = n
 	}
 	if c.IsSet("E") {
-		if cfg.AtOnce = c.Int("E"); cfg.AtOnce < 1 {
+		if cfg.Start.AtOnce = c.Int("E"); cfg.Start.AtOnce < 1 {
 			return cli.Exit("-E: it must be a number above 0", config.ExitUsage)
 		}
 	}
 	cfg.StopTimeout = c.Duration("stop-timeout")
-	cfg.Freeze, cfg.ReadFirst = c.Bool("F"), c.Bool("S")
+	cfg.Start.Freeze, cfg.Start.ReadFirst = c.Bool("F"), c.Bool("S")
 	if only := c.String("p"); only != "" {
 		channel, host, ok := strings.Cut(only, "/")
 		if !ok || channel == "" || host == "" {
 			return cli.Exit("-p: it must be CHANNEL/HOST", config.ExitUsage)
 		}
-		cfg.OnlyChannel, cfg.OnlyHost = channel, host
+		cfg.Start.OnlyChannel, cfg.Start.OnlyHost = channel, host
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ type place struct {
 	s    *agents.Launcher
 }
 
-// places are those that are served. One that says nothing, or a scheduler that hangs, must
+// places are those that are served. A silent client, or a scheduler that hangs, must
 // not keep the next one waiting: when all are taken, the one that is used least is left,
 // the oldest of several.
 type places struct {

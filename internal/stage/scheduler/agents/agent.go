@@ -52,6 +52,14 @@ func (a *Agent) soonFree() bool {
 	return !a.closing && (a.jobs.slots == 0 || a.jobs.slots-a.jobs.free-a.jobs.live() > 0)
 }
 
+// touch has the lines for the agent written at the end of the turn.
+func (a *Agent) touch() {
+	if !a.dirty {
+		a.dirty = true
+		a.pool.unsent = append(a.pool.unsent, a)
+	}
+}
+
 // flush writes what the agent is to read, in one write. It does not wait: see Window.
 func (a *Agent) flush() {
 	a.dirty = false
@@ -78,7 +86,7 @@ func (a *Agent) sendIdle() {
 	// Its #hungry comes again; until then nothing else is sent, so that the two are
 	// not mixed up.
 	a.jobs.free, a.sentIdle, a.idleAsks = 0, true, true
-	a.pool.touch(a)
+	a.touch()
 }
 
 // attend ends an agent that was idle for long, or that does not end.
@@ -133,7 +141,7 @@ func (a *Agent) rest() {
 		p.wake(p.now.Add(a.group.settings.IdleMax))
 	}
 	// Another group may want its place.
-	p.placeFree()
+	p.places.placeFree()
 }
 
 // takesNoMore notes that the agent is given nothing more.
@@ -209,9 +217,9 @@ func (a *Agent) Ended(state string) {
 		p.putOff(g)
 	}
 	if wanted {
-		p.satisfied(g) // it asks again, behind the others
+		p.places.satisfied(g) // it asks again, behind the others
 	}
-	p.placeFree()
+	p.places.placeFree()
 	p.core.Touch(g.ring)
 }
 

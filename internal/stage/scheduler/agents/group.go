@@ -59,13 +59,15 @@ func (g *Group) Retired() bool { return g.retired }
 func (g *Group) Empty() bool { return len(g.agents) == 0 && !g.starting }
 
 // Len is how many agents the group has, and how many of them have no delivery.
-func (g *Group) Len() (n, idle int) {
-	for _, a := range g.agents {
+func (g *Group) Len() (n, idle int) { return count(g.agents) }
+
+func count(list []*Agent) (n, idle int) {
+	for _, a := range list {
 		if len(a.jobs.list) == 0 {
 			idle++
 		}
 	}
-	return len(g.agents), idle
+	return len(list), idle
 }
 
 // staying is how many agents of a group still take deliveries.
@@ -119,7 +121,7 @@ func (p *Pool) Feed(g *Group) {
 		p.wantAgent(g)
 	} else {
 		g.impatient = time.Time{}
-		p.satisfied(g)
+		p.places.satisfied(g)
 	}
 	for _, a := range g.agents {
 		a.sendIdle()
@@ -148,7 +150,7 @@ func (p *Pool) give(a *Agent, v *thread.Vertex) {
 	a.sentIdle, a.idle = false, time.Time{}
 	v.Thread.Serve = a
 	p.owner.Given(a, v)
-	p.touch(a)
+	a.touch()
 }
 
 // Follow gives a group the settings of a new scheduler.conf, nil if it has none for it any
@@ -183,7 +185,7 @@ func (g *Group) Revive(settings *conf.Settings) { g.retired, g.settings = false,
 // Withdraw gives up the place that a retired group waits for. It reports whether the
 // messages in its ring are to be looked at now, which they are once a second.
 func (p *Pool) Withdraw(g *Group) bool {
-	p.satisfied(g)
+	p.places.satisfied(g)
 	if p.remove(g) {
 		return false
 	}

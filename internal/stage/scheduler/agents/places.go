@@ -7,7 +7,10 @@ import (
 
 // places are the groups that want one more agent than maxta allows, in the order in which
 // they came. The group with the fewest agents gets the next place.
-type places struct{ waiting []*Group }
+type places struct {
+	pool    *Pool
+	waiting []*Group
+}
 
 // poorer reports whether a group with fewer agents waits for a place, or one with as many
 // waits longer.
@@ -25,34 +28,36 @@ func (w *places) poorer(than *Group) bool {
 }
 
 // noPlace reports whether a group has to wait for a place, and has it do so.
-func (p *Pool) noPlace(g *Group) bool {
+func (w *places) noPlace(g *Group) bool {
+	p := w.pool
 	limit := g.settings.MaxTA
 	full := limit > 0 && len(p.agents)+p.starting >= limit
-	if limit <= 0 || !full && !p.places.poorer(g) {
+	if limit <= 0 || !full && !w.poorer(g) {
 		return false
 	}
 	if !g.waiting {
 		g.waiting = true
-		p.places.waiting = append(p.places.waiting, g)
+		w.waiting = append(w.waiting, g)
 	}
 	if full {
-		p.reclaim(g)
+		w.reclaim(g)
 	}
 	return true
 }
 
 // satisfied notes that a group no longer waits for a place; those behind it may go.
-func (p *Pool) satisfied(g *Group) {
+func (w *places) satisfied(g *Group) {
 	if g.waiting {
 		g.waiting = false
-		p.places.waiting = slices.DeleteFunc(p.places.waiting, func(o *Group) bool { return o == g })
-		p.placeFree()
+		w.waiting = slices.DeleteFunc(w.waiting, func(o *Group) bool { return o == g })
+		w.placeFree()
 	}
 }
 
 // placeFree has the groups that wait for a place look again.
-func (p *Pool) placeFree() {
-	for _, g := range p.places.waiting {
+func (w *places) placeFree() {
+	p := w.pool
+	for _, g := range w.waiting {
 		p.core.Touch(g.ring)
 	}
 }
@@ -64,7 +69,8 @@ const turnLength = 10 * time.Second
 
 // reclaim makes room for an agent of a group: the one that is idle the longest ends, or
 // one of a group that has more agents by two takes nothing more and ends when it is done.
-func (p *Pool) reclaim(starved *Group) {
+func (w *places) reclaim(starved *Group) {
+	p := w.pool
 	var oldest *Agent
 	rich := starved
 	for _, a := range p.agents {
@@ -91,7 +97,7 @@ func (p *Pool) reclaim(starved *Group) {
 	case oldest != nil:
 		oldest.close()
 	case rich.staying() == 1 && len(starved.agents) == 0:
-		p.takeTurns(starved)
+		w.takeTurns(starved)
 	case rich.staying() > len(starved.agents)+1:
 		var least *Agent
 		for _, a := range rich.agents {
@@ -106,7 +112,8 @@ func (p *Pool) reclaim(starved *Group) {
 
 // takeTurns gives the place of a group's only agent to a group that has none, when the
 // agent has had it for long.
-func (p *Pool) takeTurns(starved *Group) {
+func (w *places) takeTurns(starved *Group) {
+	p := w.pool
 	var oldest *Agent
 	for _, a := range p.agents {
 		if !a.closing && a.group.staying() == 1 && (oldest == nil || a.born.Before(oldest.born)) {

@@ -14,11 +14,11 @@ func TestAClauseWithoutAgentsGetsAPlace(t *testing.T) {
 	r := newRig(t)
 	rich, poor := r.group("rich", conf.Settings{MaxTA: 3}, 3), r.group("poor", conf.Settings{MaxTA: 3}, 0)
 	closing := func() int { return len(rich.agents) - rich.staying() }
-	if !r.noPlace(rich) || closing() != 0 {
+	if !r.places.noPlace(rich) || closing() != 0 {
 		t.Fatalf("%d of its own agents end for the rich one", closing())
 	}
 	for range 3 {
-		if !r.noPlace(poor) || closing() != 1 {
+		if !r.places.noPlace(poor) || closing() != 1 {
 			t.Fatalf("%d agents make room, want 1", closing())
 		}
 	}
@@ -28,14 +28,14 @@ func TestAClauseWithoutAgentsGetsAPlace(t *testing.T) {
 			r.agents = slices.DeleteFunc(r.agents, func(o *Agent) bool { return o == a })
 		}
 	}
-	if !r.noPlace(rich) {
+	if !r.places.noPlace(rich) {
 		t.Error("the rich one takes the place that it has given")
 	}
-	if r.noPlace(poor) {
+	if r.places.noPlace(poor) {
 		t.Error("the poor one does not get the place")
 	}
-	r.satisfied(poor)
-	if r.noPlace(rich) || len(r.places.waiting) != 1 {
+	r.places.satisfied(poor)
+	if r.places.noPlace(rich) || len(r.places.waiting) != 1 {
 		t.Errorf("the rich one waits for nothing; %d in the queue", len(r.places.waiting))
 	}
 }
@@ -47,7 +47,7 @@ func TestDel6AgentThatStillDeliversDoesNotKeepThePlace(t *testing.T) {
 	rich, poor := r.group("rich", conf.Settings{MaxTA: 3}, 3), r.group("poor", conf.Settings{MaxTA: 3}, 0)
 	for want := 1; want <= 3; want++ {
 		for range 2 {
-			if !r.noPlace(poor) || 3-rich.staying() != want {
+			if !r.places.noPlace(poor) || 3-rich.staying() != want {
 				t.Fatalf("%d agents make room, want %d", 3-rich.staying(), want)
 			}
 		}
@@ -65,16 +65,16 @@ func TestClausesTakeTurnsWherePlacesAreFew(t *testing.T) {
 	start := r.now
 	has, first, second := r.group("has", conf.Settings{MaxTA: 1}, 1), r.group("first", conf.Settings{MaxTA: 1}, 0), r.group("second", conf.Settings{MaxTA: 1}, 0)
 	a := has.agents[0]
-	if !r.noPlace(first) || a.closing || !first.lookAt.Equal(start.Add(turnLength)) {
+	if !r.places.noPlace(first) || a.closing || !first.lookAt.Equal(start.Add(turnLength)) {
 		t.Fatalf("closing %v, the next look in %v, want %v", a.closing, first.lookAt.Sub(start), turnLength)
 	}
 	r.Tick(start.Add(turnLength))
-	if !r.noPlace(second) || !a.closing {
+	if !r.places.noPlace(second) || !a.closing {
 		t.Fatal("its only agent keeps the place for ever")
 	}
 	has.agents = nil
 	r.agents = slices.DeleteFunc(r.agents, func(o *Agent) bool { return o == a })
-	if !r.noPlace(has) || !r.noPlace(second) || r.noPlace(first) {
+	if !r.places.noPlace(has) || !r.places.noPlace(second) || r.places.noPlace(first) {
 		t.Error("the place does not go to the one that waits longest")
 	}
 }
@@ -90,11 +90,11 @@ func TestClauseThatTakesNoPlaceKeepsNoneWaiting(t *testing.T) {
 			r := newRig(t)
 			one, other := r.group("one", conf.Settings{MaxTA: 5}, 0), r.group("other", conf.Settings{MaxTA: 5}, 1)
 			one.waiting, r.places.waiting = true, []*Group{one}
-			if !r.noPlace(other) {
+			if !r.places.noPlace(other) {
 				t.Fatal("the other one comes first")
 			}
 			change(r, one)
-			if r.noPlace(other) {
+			if r.places.noPlace(other) {
 				t.Error("the other one waits still")
 			}
 		})
@@ -108,7 +108,7 @@ func TestSilentAgentGivesItsPlace(t *testing.T) {
 	has, poor := r.group("has", conf.Settings{MaxTA: 1}, 0), r.group("poor", conf.Settings{MaxTA: 1}, 0)
 	a := r.agent(has)
 	a.born, a.idle = r.now.Add(-turnLength), r.now.Add(-turnLength)
-	if !r.noPlace(poor) || !a.closing {
+	if !r.places.noPlace(poor) || !a.closing {
 		t.Fatal("it keeps its place")
 	}
 	if a.closedAt.IsZero() || r.wakeAt.IsZero() {

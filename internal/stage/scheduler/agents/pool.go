@@ -96,7 +96,9 @@ type Pool struct {
 // New makes a pool without agents.
 func New(core *thread.Core, owner Owner, spawn Spawner, limits Limits, log *slog.Logger) *Pool {
 	limits.Restart, limits.Deaf = cmp.Or(limits.Restart, time.Second), cmp.Or(limits.Deaf, time.Minute)
-	return &Pool{core: core, owner: owner, spawn: spawn, limits: limits, log: log}
+	p := &Pool{core: core, owner: owner, spawn: spawn, limits: limits, log: log}
+	p.places.pool = p
+	return p
 }
 
 // Tick sets the time.
@@ -122,14 +124,7 @@ func (p *Pool) Flush() {
 }
 
 // Len is how many agents there are, and idle how many of them have no delivery.
-func (p *Pool) Len() (n, idle int) {
-	for _, a := range p.agents {
-		if len(a.jobs.list) == 0 {
-			idle++
-		}
-	}
-	return len(p.agents), idle
-}
+func (p *Pool) Len() (n, idle int) { return count(p.agents) }
 
 // Running counts deliveries under way.
 func (p *Pool) Running() (n int) {
@@ -245,7 +240,7 @@ func (p *Pool) wantAgent(g *Group) {
 		return
 	}
 	if g.notBefore.After(p.now) {
-		p.satisfied(g) // another group can use the place now
+		p.places.satisfied(g) // another group can use the place now
 		p.watch(g, g.notBefore)
 		return
 	}
@@ -263,10 +258,10 @@ func (p *Pool) wantAgent(g *Group) {
 		p.lookAgain(g, g.impatient)
 		return
 	}
-	if p.noPlace(g) {
+	if p.places.noPlace(g) {
 		return
 	}
-	p.satisfied(g)
+	p.places.satisfied(g)
 	g.starting, g.impatient = true, time.Time{}
 	p.starting++
 	with := g.settings
@@ -314,12 +309,4 @@ func (p *Pool) putOff(g *Group) {
 	g.notBefore = p.now.Add(min(p.limits.Restart<<min(g.failures, 6), time.Minute))
 	g.failures++
 	p.watch(g, g.notBefore)
-}
-
-// touch has the lines for an agent written at the end of the turn.
-func (p *Pool) touch(a *Agent) {
-	if !a.dirty {
-		a.dirty = true
-		p.unsent = append(p.unsent, a)
-	}
 }

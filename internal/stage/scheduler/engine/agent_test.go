@@ -106,7 +106,7 @@ func runScript(in io.Reader, out io.Writer) error {
 	if os.Getenv("TEST_CLAIMS") != "" {
 		s.say(fmt.Sprintf("#slots %d\n", slots))
 	}
-	later := 0 // slots that are told of when a job is there
+	later := 0 // slots that are announced with the first job
 	if first, _ := strconv.Atoi(os.Getenv("TEST_FIRST")); first > 0 {
 		later = slots - first
 	}
@@ -164,7 +164,7 @@ func (s *script) say(text string) {
 	_, _ = io.WriteString(s.out, text)
 }
 
-// note appends a line to ../notes, which tells the test what happened.
+// note appends a line to ../notes, for the test.
 func (s *script) note(format string, args ...any) { note("..", format, args...) }
 
 func note(dir, format string, args ...any) {
@@ -337,7 +337,7 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 	case w == "silent" && s.once("silent", j.Name, r.Offset):
 		tag(workspec.TagToDo)
 	case w == "mute":
-		delivered() // and never says so
+		delivered() // and never answers
 	case w == "gatelater" && s.once("gatelater", j.Name, r.Offset):
 		s.atGate()
 		s.note("deferred %s", r.Address)

@@ -18,7 +18,7 @@ import (
 
 // A25: what is too old, orphaned, duplicated or makes no progress is raised in the log
 // and in the file of alarms, and cleared when it is over.
-func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
+func TestAlarmsAreRaisedAndCleared(t *testing.T) {
 	t.Parallel()
 	hour := time.Now().Add(-time.Hour)
 	tests := map[string]struct {
@@ -64,12 +64,12 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			name := r.queue("smtp h gate@h")
 			open := r.atGate()
 			number, _, _ := strings.Cut(name, "-")
-			twin := filepath.Join(r.dir, "transport", number+"-99")
+			copied := filepath.Join(r.dir, "transport", number+"-99")
 			assert.Must(t, os.WriteFile(filepath.Join(r.dir, "planted"), []byte(r.Read("transport/"+name)), 0o644))
 			assert.Must(t, os.Link(filepath.Join(r.dir, "queue", name), filepath.Join(r.dir, "queue", number+"-99")))
-			assert.Must(t, os.Rename(filepath.Join(r.dir, "planted"), twin))
+			assert.Must(t, os.Rename(filepath.Join(r.dir, "planted"), copied))
 			return func() {
-				assert.Must(t, errors.Join(os.Remove(twin), os.Remove(filepath.Join(r.dir, "queue", number+"-99"))))
+				assert.Must(t, errors.Join(os.Remove(copied), os.Remove(filepath.Join(r.dir, "queue", number+"-99"))))
 				open()
 			}
 		}, alarm.Duplicate, "transport/"},
@@ -77,10 +77,10 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			name := r.queue("smtp h gate@h")
 			open := r.atGate()
 			number, _, _ := strings.Cut(name, "-")
-			twin := filepath.Join(r.dir, "router", number)
-			assert.Must(t, os.Link(filepath.Join(r.dir, "queue", name), twin))
+			copied := filepath.Join(r.dir, "router", number)
+			assert.Must(t, os.Link(filepath.Join(r.dir, "queue", name), copied))
 			return func() {
-				assert.Must(t, os.Remove(twin))
+				assert.Must(t, os.Remove(copied))
 				open()
 			}
 		}, alarm.Duplicate, "router/"},
@@ -97,7 +97,7 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, nil)
 			r.config.Alarms, r.config.MonitorEvery, r.config.Look = tt.limits, 20*time.Millisecond, 50*time.Millisecond
-			r.config.alone = time.Hour
+			r.config.tuning.alone = time.Hour
 			r.start()
 			mend := tt.plant(r)
 			r.wait(1, "msg=alarm-raised", "kind="+string(tt.kind), tt.subject)
@@ -124,7 +124,7 @@ func TestWhatNeedsAPersonIsRaisedAndCleared(t *testing.T) {
 	}
 }
 
-// A scheduler that was told to deliver nothing makes no progress, and needs no one for that.
+// A scheduler that is to deliver nothing makes no progress, which is no alarm.
 func TestNoProgressIsExpectedOfAFrozenScheduler(t *testing.T) {
 	now := time.Now()
 	e := monitor{base: &base{core: thread.New(rand.New(rand.NewPCG(1, 2))), now: now}}
@@ -133,7 +133,7 @@ func TestNoProgressIsExpectedOfAFrozenScheduler(t *testing.T) {
 	r := e.core.Ring("r", thread.Policy{Interval: time.Minute, Retries: []int{1}})
 	e.core.Add(&thread.Message{Number: 1, Open: 1}, r, "smtp", "h", []thread.Recipient{thread.NewRecipient(1, "")}, thread.History{}, now)
 	for _, freeze := range []bool{false, true} {
-		e.conf.Freeze = freeze
+		e.conf.Start.Freeze = freeze
 		e.stillThreads()
 		e.now = e.now.Add(time.Hour)
 		if got := len(e.stillThreads()); got > 0 == freeze {

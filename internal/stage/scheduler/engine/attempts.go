@@ -53,7 +53,7 @@ func (e *attempts) Stray(number uint64) {
 
 // Unlocked implements agents.Owner.
 func (e *attempts) Unlocked() {
-	e.placement.lockedWait = e.conf.locked
+	e.placement.lockedWait = e.conf.tuning.locked
 	e.placement.reloadLocked()
 }
 

@@ -83,7 +83,7 @@ type clock struct {
 
 // tick reads the clocks.
 func (e *clock) tick() {
-	wall, steady := e.conf.clocks.now().Round(0), e.conf.clocks.steady()
+	wall, steady := e.conf.tuning.clocks.now().Round(0), e.conf.tuning.clocks.steady()
 	if e.day.IsZero() {
 		e.day, e.since = wall, steady
 	}

@@ -35,7 +35,7 @@ func TestClockSetByADayWhileMessagesWait(t *testing.T) {
 			t.Parallel()
 			clock := &setClock{}
 			r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, waiting)
-			r.config.clocks.now = clock.now
+			r.config.tuning.clocks.now = clock.now
 			var want []string
 			for i := range 4 {
 				want = append(want, fmt.Sprintf("defer3.%d@h", i), fmt.Sprintf("retryat1.%d@h", i))
@@ -66,7 +66,7 @@ func TestClockSetBackWhileNoSchedulerRuns(t *testing.T) {
 	t.Parallel()
 	clock := &setClock{}
 	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 0, waiting)
-	r.config.clocks.now = clock.now
+	r.config.tuning.clocks.now = clock.now
 	for i := range 3 {
 		r.queue(fmt.Sprintf("smtp h%d defer2.%d@h", i, i), fmt.Sprintf("smtp g%d deferall1.%d@h", i, i))
 	}
@@ -102,8 +102,8 @@ func TestReminderOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// M27: CLOCK_BOOTTIME is asked for once a second, and at once when the machine may have
-// slept, which its time of day alone tells.
+// M27: CLOCK_BOOTTIME is read once a second, and at once when the machine may have
+// slept, which only its time of day shows.
 func TestBootClockIsAskedOnceASecondAndAfterSleep(t *testing.T) {
 	boot, asked := 7*time.Hour, 0
 	known := true
@@ -161,7 +161,7 @@ func TestDel9FutureTimeExpires(t *testing.T) {
 			t.Parallel()
 			clock := &leaps{}
 			r := newRig(t, scriptConf("TEST_SLOTS=1", "expiry=4h interval=10m retries=1 idlemax=1s"), 0, nil)
-			r.config.clocks = clock.clocks()
+			r.config.tuning.clocks = clock.clocks()
 			file := r.queue("smtp h defer999@h")
 			future := time.Now().Add(10 * 365 * 24 * time.Hour)
 			set := func() {

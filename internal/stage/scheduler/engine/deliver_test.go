@@ -174,8 +174,8 @@ func TestStopKillsAtTheDeadline(t *testing.T) {
 	}
 }
 
-// M30, Z8: the clause cannot be served: its mail waits, told once; the rest goes.
-func TestProgramThatIsMissingIsToldOnce(t *testing.T) {
+// M30, Z8: the clause cannot be served: its mail waits, which is logged once; other mail goes.
+func TestProgramThatIsMissingIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "agent")
@@ -198,7 +198,7 @@ func TestProgramThatIsMissingIsToldOnce(t *testing.T) {
 	r.deliveredOnce("waits@h", "waits.too@h", "ok@h")
 }
 
-// M17, and a corrupt file: left alone, told once, the rest goes on.
+// M17, and a corrupt file: left alone and logged once; other mail goes.
 func TestFilesThatCannotBeUsedAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("", ""), 0, quick)
@@ -214,7 +214,7 @@ func TestFilesThatCannotBeUsedAreLeftAlone(t *testing.T) {
 	r.wait(1, "level=ERROR", "msg=specification-refused", "name=4712", "nonsense", "advice=")
 	r.wait(1, "level=ERROR", "msg=unknown-channel", "z8@h")
 	r.wait(1, "msg=delivered", "ok@h")
-	// Several looks later it is still told once, and nothing was touched.
+	// Several scans later it is still logged once, and nothing was touched.
 	r.queue("smtp h ok.2@h")
 	r.wait(1, "msg=finished")
 	r.exactly(2, "msg=specification-refused")
@@ -233,7 +233,7 @@ func TestFilesThatCannotBeUsedAreLeftAlone(t *testing.T) {
 func TestFilesThatVanishAndAppear(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, func(s *conf.Settings) { s.Interval = time.Hour; s.IdleMax = time.Hour })
-	r.config.Look, r.config.alone = 50*time.Millisecond, 200*time.Millisecond
+	r.config.Look, r.config.tuning.alone = 50*time.Millisecond, 200*time.Millisecond
 	r.start()
 	r.wait(1, "msg=started")
 	both := r.queue("smtp h defer9@h")
@@ -255,7 +255,7 @@ func TestFilesThatVanishAndAppear(t *testing.T) {
 	r.wait(1, "msg=vanished", "name="+spec)
 	// Its owner is seen as dead: this process holds no number now.
 	assert.Must(t, os.WriteFile(filepath.Join(r.dir, "owners", spec[strings.IndexByte(spec, '-')+1:]), nil, 0o644))
-	// A message file removed: told loudly at the latest when it is looked at again, and
+	// A message file removed: logged as an error at the latest when it is looked at again, and
 	// what is left kept, after some time in which it may come back.
 	assert.Must(t, os.Remove(filepath.Join(r.dir, "queue", message)))
 	r.stop()
@@ -345,7 +345,7 @@ func TestFrozenSchedulerOnlyLooks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", "expiry2=1s"), 0, quick)
 	r.queue("smtp h ok@h")
-	r.config.Freeze = true
+	r.config.Start.Freeze = true
 	r.start()
 	r.wait(1, "msg=scanned", "messages=1")
 	r.stop()
@@ -361,7 +361,7 @@ func TestSynchronousStartReadsAllFirst(t *testing.T) {
 	for i := range 100 {
 		r.queue(fmt.Sprintf("smtp h ok.%d@h", i))
 	}
-	r.config.ReadFirst, r.config.AtOnce = true, 1
+	r.config.Start.ReadFirst, r.config.Start.AtOnce = true, 1
 	r.start()
 	r.wait(100, "msg=finished")
 	log := r.events.String()
@@ -376,17 +376,17 @@ func TestOneThreadAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, quick)
 	r.queue("smtp H ok.1@h", "smtp other ok.2@h", "local h ok.3@h")
-	r.config.OnlyChannel, r.config.OnlyHost = "smtp", "h"
+	r.config.Start.OnlyChannel, r.config.Start.OnlyHost = "smtp", "h"
 	r.start()
 	r.wait(1, "msg=delivered", "ok.1@h")
 	r.stop()
 	r.exactly(1, "msg=delivered")
-	r.config.OnlyChannel = "*"
+	r.config.Start.OnlyChannel = "*"
 	r.start()
 	r.wait(1, "msg=delivered", "ok.3@h")
 	r.stop()
 	r.never("msg=delivered", "ok.2@h")
-	r.config.OnlyChannel = ""
+	r.config.Start.OnlyChannel = ""
 	r.start()
 	r.wait(1, "msg=finished")
 	r.deliveredOnce("ok.1@h", "ok.2@h", "ok.3@h")
@@ -396,7 +396,7 @@ func TestOneThreadAlone(t *testing.T) {
 // are.
 func TestScanIsCapped(t *testing.T) {
 	b, dir := diskBox(t)
-	e := newStepped(t, b, dir, func(c *Config) { c.AtOnce = 3 })
+	e := newStepped(t, b, dir, func(c *Config) { c.Start.AtOnce = 3 })
 	var names []string
 	for i := range 3 {
 		names = append(names, b.Queue("a@b", storetest.Rcpt{Line: fmt.Sprintf("smtp h ok.%d@h", i)}))
@@ -410,7 +410,7 @@ func TestScanIsCapped(t *testing.T) {
 	if e.scanner.ahead != 0 || e.messages.len() != 3 {
 		t.Errorf("%d wait to be read, %d are known", e.scanner.ahead, e.messages.len())
 	}
-	assert.Equal(t, e.conf.atMost(namesAtOnce), 3, "names at once")
+	assert.Equal(t, e.conf.Start.atMost(namesAtOnce), 3, "names at once")
 }
 
 // M29: mail of a queueonly clause waits until somebody asks for its host (ETRN) or wants a
@@ -555,7 +555,7 @@ func TestOldMailGoesByTheNewConfiguration(t *testing.T) {
 
 // Z9, and the trap "one slow host that starves all": as many deliveries as a host may
 // have hang, with more behind them; mail for another host goes.
-func TestSlowHostStarvesNobody(t *testing.T) {
+func TestSlowHostStarvesNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", "maxthr=2 maxring=4"), 0, quick)
 	r.config.StopTimeout = 50 * time.Millisecond // those that hang are killed

@@ -74,17 +74,18 @@ type engine struct {
 }
 
 func newEngine(c Config, po *postoffice.PostOffice) *engine {
-	c.alone = cmp.Or(c.alone, aloneGrace)
+	tune := &c.tuning
+	tune.alone = cmp.Or(tune.alone, aloneGrace)
 	c.MonitorEvery = cmp.Or(c.MonitorEvery, DefaultMonitorEvery)
-	c.locked = cmp.Or(c.locked, lockedAfter)
-	c.clocks = c.clocks.orSystem()
+	tune.locked = cmp.Or(tune.locked, lockedAfter)
+	tune.clocks = tune.clocks.orSystem()
 	stream := &events.Stream{}
 	c.Log = c.Metrics.Log(c.Log)
 	m := newMeters(c.Metrics)
 	e := &engine{base: &base{
 		conf: c, po: po, log: c.Log, box: newCommandQueue(), events: stream, inodes: map[uint64]uint64{},
 		spool: store.New(&store.Env{PostOffice: po, Conf: c.Conf, Hostname: c.Hostname, Postmaster: c.Postmaster,
-			Now: c.clocks.now, Started: c.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, Stream: stream, Resolver: c.Resolver,
+			Now: tune.clocks.now, Started: tune.clocks.now(), KeepRemoved: c.KeepRemoved, Log: c.Log, Stream: stream, Resolver: c.Resolver,
 			Ledger: ledger.New(po, ledger.Config{Role: "scheduler", Log: c.Log}), Meters: store.Meters{Recipients: m.recipients, Reports: m.reports, Life: m.life}}),
 		core: thread.New(rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))),
 	}}
@@ -95,7 +96,7 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	e.intake = intake{base: b, changes: &e.changes, ends: &e.ends, placement: &e.placement, scanner: &e.scanner, superseder: &e.superseder,
 		heap: &e.heap, loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{}}
 	e.placement = placement{base: b, changes: &e.changes, ends: &e.ends, attempts: &e.attempts, reconfiguration: &e.reconfiguration,
-		locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: c.locked}
+		locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: tune.locked}
 	e.attempts = attempts{base: b, changes: &e.changes, ends: &e.ends, placement: &e.placement, scanner: &e.scanner, meters: m}
 	e.scanner = scanner{base: b, changes: &e.changes, intake: &e.intake, placement: &e.placement, monitor: &e.monitor, heap: &e.heap,
 		books: &e.books, quit: make(chan struct{})}
@@ -103,11 +104,11 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	e.superseder = superseder{base: b, changes: &e.changes, intake: &e.intake, placement: &e.placement}
 	e.reconfiguration = reconfiguration{base: b, placement: &e.placement, serveOn: func(socket string) { e.query.Follow(socket) }}
 	e.heap, e.books = heap{base: b}, books{base: b}
-	start := c.spawner
+	start := tune.spawner
 	if start == nil {
 		start = &agents.Processes{Dir: e.transport(), ZConfig: c.ZConfig, Launcher: c.Launcher, Post: e.post}
 	}
-	e.agents = agents.New(e.core, &e.attempts, start, agents.Limits{End: c.StopTimeout, Restart: c.restart, Deaf: c.deaf}, e.log)
+	e.agents = agents.New(e.core, &e.attempts, start, agents.Limits{End: c.StopTimeout, Restart: tune.restart, Deaf: tune.deaf}, e.log)
 	return e
 }
 
@@ -133,7 +134,7 @@ func (e *engine) run(ctx context.Context) error {
 	e.scanner.listers.Go(func() { e.reconfiguration.follow(watching) })
 	e.scanner.watch = watch.New(watching, []string{e.transport()}, e.conf.Look, acceptName, e.log)
 	e.query = query.Start(ctx, e, query.Config{Dir: e.conf.Dir, ZConfig: e.conf.ZConfig, Conf: e.conf.Conf, PostOffice: e.po, Store: e.spool,
-		Now: e.conf.clocks.now, Log: e.log, Stream: e.events})
+		Now: e.conf.tuning.clocks.now, Log: e.log, Stream: e.events})
 	defer e.query.Measure(e.conf.Metrics)() // readers ask the engine until the query has stopped
 	defer e.query.Stop()
 	timer := time.NewTimer(time.Hour)
@@ -182,7 +183,7 @@ func (b *base) post(fn func()) { b.box.post(fn) }
 
 // turn does what is due, feeds agents and writes to them.
 func (e *engine) turn() {
-	if !e.conf.Freeze {
+	if !e.conf.Start.Freeze {
 		e.advance()
 	}
 	e.agents.Turn()
@@ -213,7 +214,7 @@ func (e *engine) advance() {
 // arm sets the one timer there is to what comes next.
 func (e *engine) arm(timer *time.Timer) {
 	next := store.Earliest(store.Earliest(e.agents.Next(), e.heap.trimAt), store.Earliest(e.placement.lockedAt, e.scanner.lookAt))
-	if !e.conf.Freeze {
+	if !e.conf.Start.Freeze {
 		next = store.Earliest(next, e.core.Next())
 	}
 	if e.stopping {
@@ -270,12 +271,8 @@ func idOf(m *thread.Message) postoffice.SpoolID {
 	return postoffice.SpoolID{Ino: m.Inode(), MTime: m.Stamp}
 }
 
-// The options of a start, as ZMailer's scheduler has them (M22): how much is read at one
-// go (-E), whether all is read before the first delivery (-S), a look without deliveries
-// (-F), and one thread alone (-p).
-
 // atMost is a number of specifications, or what -E allows.
-func (c *Config) atMost(n int) int {
+func (c *Start) atMost(n int) int {
 	if c.AtOnce > 0 {
 		return min(n, c.AtOnce)
 	}
@@ -284,13 +281,13 @@ func (c *Config) atMost(n int) int {
 
 // startsNothing reports whether deliveries are not to begin, at all or not yet.
 func (e *scanner) startsNothing() bool {
-	return e.conf.Freeze || e.conf.ReadFirst && e.scan != scanLogged
+	return e.conf.Start.Freeze || e.conf.Start.ReadFirst && e.scan != scanLogged
 }
 
 // apart reports whether a thread is none of those that are served. Its recipients stay in
 // their files.
 func (e *placement) apart(channel, host string) bool {
-	c := &e.conf
+	c := &e.conf.Start
 	if c.OnlyChannel == "" {
 		return false
 	}
@@ -298,7 +295,7 @@ func (e *placement) apart(channel, host string) bool {
 }
 
 // ahead is how many specifications may wait to be read when more are listed.
-func (c *Config) ahead() int {
+func (c *Start) ahead() int {
 	if c.AtOnce > 0 {
 		return 0
 	}

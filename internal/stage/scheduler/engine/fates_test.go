@@ -85,8 +85,8 @@ func newFates(t *testing.T, rng *rand.Rand) *fates {
 	assert.Must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	w := &fates{box: boxOf(t, storetest.New(t, f, 0), fatesConf), rng: rng, of: map[string]*fate{}, hosts: 7, log: newLogLines(), trail: map[string][]string{}}
-	w.e = newEngine(Config{spawner: w, Dir: dir, Conf: w.spool.Conf, Hostname: w.spool.Hostname, Postmaster: w.spool.Postmaster, Log: slog.New(w.log),
-		MonitorEvery: 1000 * time.Hour, clocks: clocks{now: func() time.Time { return w.Now }, steady: func() time.Duration { return time.Duration(w.Now.UnixNano()) }}}, w.PO)
+	w.e = newEngine(Config{Dir: dir, Conf: w.spool.Conf, Hostname: w.spool.Hostname, Postmaster: w.spool.Postmaster, Log: slog.New(w.log),
+		MonitorEvery: 1000 * time.Hour, tuning: tuning{spawner: w, clocks: clocks{now: func() time.Time { return w.Now }, steady: func() time.Duration { return time.Duration(w.Now.UnixNano()) }}}}, w.PO)
 	w.e.clock.tick()
 	w.e.pool = newPool(w.e.intake.load)
 	t.Cleanup(w.e.pool.close)

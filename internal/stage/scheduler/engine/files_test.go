@@ -156,7 +156,7 @@ func TestChangeBehindAMoveFollowsTheMessage(t *testing.T) {
 
 // M41: an order that is given while its message is read for the first time, or just moved
 // by the scheduler itself, is obeyed, and its note does not stay.
-func TestOrderAboutAMessageThatIsBeingReadIsObeyed(t *testing.T) {
+func TestOperationOnAMessageThatIsBeingReadIsCarriedOut(t *testing.T) {
 	tests := map[string]func(t *testing.T, e *engine, dir, name string, release func()){
 		"read": func(_ *testing.T, e *engine, _, name string, release func()) {
 			e.intake.want(name)
@@ -350,7 +350,7 @@ func TestMessagesThatEndTogetherAreFinishedTogether(t *testing.T) {
 }
 
 // K12: a change that the disk refuses is tried again after a second, after two, and so
-// on up to a minute; the trouble is told once, and the next one begins anew.
+// on up to a minute; the trouble is logged once, and the next one begins anew.
 func TestPauseOfAFailingDiskDoublesUpToAMinute(t *testing.T) {
 	b, dir := diskBox(t)
 	e := newStepped(t, b, dir, nil)

@@ -90,7 +90,7 @@ const hintedAtOnce = 8
 
 // wantHinted loads what was hinted at.
 func (e *intake) wantHinted() {
-	for list := range slices.Chunk(e.hinted, e.conf.atMost(hintedAtOnce)) {
+	for list := range slices.Chunk(e.hinted, e.conf.Start.atMost(hintedAtOnce)) {
 		e.pool.want(slices.Clone(list)...)
 	}
 	e.hinted = e.hinted[:0]
@@ -146,7 +146,10 @@ func (e *intake) wants(name string) bool {
 }
 
 // load is done by the pool.
-func (e *intake) load(names []string) {
+func (e *intake) load(names []string) { e.post(e.read(names)) }
+
+// read reads specifications, without the engine, and returns what takes them in.
+func (e *intake) read(names []string) (take func()) {
 	type result struct {
 		l   *store.Loaded
 		err error
@@ -155,11 +158,11 @@ func (e *intake) load(names []string) {
 	for i, name := range names {
 		list[i].l, list[i].err = e.spool.LoadNew(name)
 	}
-	e.post(func() {
+	return func() {
 		for i, name := range names {
 			e.loaded(name, list[i].l, list[i].err)
 		}
-	})
+	}
 }
 
 // loaded takes in a specification.
@@ -259,7 +262,7 @@ func (e *intake) refuse(name string, err error) {
 		e.log.Error(word, "name", name, "reason", why, "advice", advice)
 	}
 	e.refused[name] = refusal{why: why, look: e.scanner.look, kept: kept, alone: alone, cut: errors.Is(err, store.ErrCut), kind: kind}
-	if errors.Is(err, store.ErrMessageGone) && e.now.Sub(alone) >= e.conf.alone {
+	if errors.Is(err, store.ErrMessageGone) && e.now.Sub(alone) >= e.conf.tuning.alone {
 		e.abandon(name)
 	}
 }

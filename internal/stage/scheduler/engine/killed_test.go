@@ -119,7 +119,7 @@ func TestKilledInMidDelivery(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, text, 0, quick)
 			// What becomes of a delivery of the one before is seen without another look at transport/.
-			r.config.locked = 20 * time.Millisecond
+			r.config.tuning.locked = 20 * time.Millisecond
 			r.queue("smtp h gate@h", "smtp g ok@g")
 			cmd := r.process(text)
 			gate := r.atGate()
@@ -260,7 +260,7 @@ func TestDel3JobWithoutAnswerIsTakenBack(t *testing.T) {
 			t.Parallel()
 			clock := &leaps{}
 			r := newRig(t, scriptConf(slots, "maxthr=1 answermax=1h idlemax=10h"), 0, nil)
-			r.config.clocks = clock.clocks()
+			r.config.tuning.clocks = clock.clocks()
 			r.config.StopTimeout = 100 * time.Millisecond
 			r.queue("smtp h1 ok@h1", "smtp h1 hangs@h1")
 			r.start()
@@ -321,7 +321,7 @@ func TestDel7ManySlots(t *testing.T) {
 				want = append(want, word+strconv.Itoa(i)+"@h")
 				return want[i]
 			}, func(i int) string { return "h" + strconv.Itoa(i) })
-			r.config.ReadFirst = true
+			r.config.Start.ReadFirst = true
 			r.start()
 			gate := r.atGate()
 			r.wait(c.slots-waits, "msg=delivered")
@@ -413,7 +413,7 @@ func TestUnrulyAgentLosesNothing(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d slots", how, slots), func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t, scriptConf(fmt.Sprintf("TEST_SLOTS=%d TEST_UNRULY=%s", slots, strings.ReplaceAll(how, " ", "_")), "maxthr=1"), 0, quick)
-				r.config.Look, r.config.deaf, r.config.StopTimeout = 100*time.Millisecond, 200*time.Millisecond, 300*time.Millisecond
+				r.config.Look, r.config.tuning.deaf, r.config.StopTimeout = 100*time.Millisecond, 200*time.Millisecond, 300*time.Millisecond
 				t.Cleanup(func() { killChildren(r) })
 				var want []string
 				for i := range 5 {

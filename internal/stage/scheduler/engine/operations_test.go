@@ -26,7 +26,7 @@ import (
 // slowly has every wait last an hour: what is delivered was asked for.
 func slowly(s *conf.Settings) { s.Interval = time.Hour }
 
-// ask gives an order about a message at this moment.
+// ask has an operation done on a message at this moment.
 func (r *rig) ask(give func(operations.Request, string) (operations.Result, error), name string, addresses ...string) operations.Result {
 	r.T.Helper()
 	q := r.Request(name, addresses...)
@@ -36,8 +36,8 @@ func (r *rig) ask(give func(operations.Request, string) (operations.Result, erro
 	return res
 }
 
-// The running scheduler follows each order at once.
-func TestRunningSchedulerFollowsOrders(t *testing.T) { // A13, M41
+// The running scheduler follows each operation at once.
+func TestRunningSchedulerFollowsOperations(t *testing.T) { // A13, M41
 	t.Parallel()
 	hold := func(q operations.Request, name string) (operations.Result, error) {
 		return operations.Hold(q, name, time.Time{})
@@ -54,7 +54,7 @@ func TestRunningSchedulerFollowsOrders(t *testing.T) { // A13, M41
 	r.ask(freeze, frozen)
 	r.start()
 	r.wait(1, "msg=delivered", "ok.beside@h")
-	// An order that is younger than what was recorded counts.
+	// An operation that is younger than what was recorded counts.
 	r.wait(2, "msg=recorded", "id="+r.Request(a).ID.String())
 	r.wait(1, "msg=recorded", "id="+r.Request(host).ID.String())
 	behind := r.queue("smtp dead ok.behind@h")
@@ -99,7 +99,7 @@ func TestRunningSchedulerWakesWhatWasHeld(t *testing.T) {
 	r := newRig(t, scriptConf("", ""), 0, slowly)
 	name := r.queue("smtp h ok@h")
 	r.ask(func(q operations.Request, n string) (operations.Result, error) {
-		return operations.Hold(q, n, q.Now.Add(time.Second))
+		return operations.Hold(q, n, q.Now.Add(4*time.Second)) // on a busy machine a start takes seconds
 	}, name)
 	r.start()
 	r.wait(1, "msg=queued", "recipients=0", "waiting=1")
@@ -133,9 +133,9 @@ func TestRunningSchedulerEndsWhatIsGivenUp(t *testing.T) {
 	}
 }
 
-// An order about what an agent has at that moment holds when the agent gives it back: it
+// An operation on what an agent has at that moment holds when the agent gives it back: it
 // is not in flight again.
-func TestOrderAboutWhatIsInFlightHolds(t *testing.T) {
+func TestOperationOnWhatAnAgentHasHolds(t *testing.T) {
 	t.Parallel()
 	for name, give := range map[string]func(operations.Request, string) (operations.Result, error){
 		"hold": func(q operations.Request, n string) (operations.Result, error) {
@@ -295,7 +295,7 @@ func (l *listening) wait(n int, event, of string) {
 	}
 }
 
-// A21: what is told on the socket is what the journal has.
+// A21: the events on the socket are those of the journal.
 func TestEventsAreThoseOfTheJournal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, nil)
@@ -343,8 +343,8 @@ func TestEventsAreThoseOfTheJournal(t *testing.T) {
 	}
 }
 
-// A21: an operator's orders are told with who gave them, each once for each recipient.
-func TestOrdersAreToldOnce(t *testing.T) {
+// A21: an operator's operations are emitted with the operator's name, each once for each recipient.
+func TestOperationsAreEmittedOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, scriptConf("TEST_SLOTS=5", ""), 0, nil)
 	tail := ledger.NewTail(r.PO, true)

@@ -53,7 +53,7 @@ func (e *placement) lookAtLocked() {
 // reloadLocked reads what was locked; what is so still is held again.
 func (e *placement) reloadLocked() {
 	if len(e.locked) == 0 {
-		e.lockedWait = e.conf.locked
+		e.lockedWait = e.conf.tuning.locked
 	}
 	for m := range e.locked {
 		if e.changes.busy[m] != nil {

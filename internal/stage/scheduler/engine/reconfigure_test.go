@@ -12,9 +12,11 @@ import (
 	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
-// follow has the rig's scheduler read its configuration from a file; ask has it do so now.
-func (r *rig) follow(text string) (put func(string), ask func()) {
-	r.T.Helper()
+// newFollowing is a rig whose scheduler reads its configuration from a file; ask has it do so
+// now.
+func newFollowing(t *testing.T, text string) (r *rig, put func(string), ask func()) {
+	t.Helper()
+	r = newRig(t, text, 0, nil)
 	path := filepath.Join(r.T.TempDir(), "scheduler.conf")
 	put = func(text string) {
 		r.T.Helper()
@@ -31,7 +33,7 @@ func (r *rig) follow(text string) (put func(string), ask func()) {
 		}
 		return conf.Parse("scheduler.conf", text, nil)
 	}}
-	return put, func() { c <- syscall.SIGHUP }
+	return r, put, func() { c <- syscall.SIGHUP }
 }
 
 // pids are those of the agents that were started for a channel.
@@ -51,8 +53,7 @@ func TestReloadKeepsRunningAgents(t *testing.T) {
 	t.Parallel()
 	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h maxthr=20\nsmtp/*\n" + clause
-	r := newRig(t, before, 0, nil)
-	put, ask := r.follow(before)
+	r, put, ask := newFollowing(t, before)
 	r.queue("smtp h gate@h")
 	r.queue("smtp old defer9@h")
 	r.queue("uucp far x@h")
@@ -81,8 +82,7 @@ func TestReloadChangesTheTimesOfReports(t *testing.T) {
 	t.Parallel()
 	clause := "smtp/*\n\t" + agentCommand("TEST_SLOTS=5") + "\n"
 	before := "*/* interval=1h retries=1 expiry=3d\n" + clause
-	r := newRig(t, before, 0, nil)
-	put, ask := r.follow(before)
+	r, put, ask := newFollowing(t, before)
 	r.Queue("a@b", storetest.Rcpt{Line: "smtp h defer9@h", Notary: "NOTIFY=DELAY"})
 	r.start()
 	r.wait(1, "msg=deferred")
@@ -96,8 +96,7 @@ func TestBadReloadIsRefused(t *testing.T) {
 	t.Parallel()
 	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/*\n" + clause
-	r := newRig(t, before, 0, nil)
-	put, ask := r.follow(before)
+	r, put, ask := newFollowing(t, before)
 	r.queue("smtp h ok@h")
 	r.start()
 	r.wait(1, "msg=delivered", "ok@h")
@@ -116,8 +115,7 @@ func TestChangedFileIsRead(t *testing.T) {
 	t.Parallel()
 	clause := "\t" + agentCommand("TEST_SLOTS=5") + "\n"
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/*\n" + clause
-	r := newRig(t, before, 0, nil)
-	put, _ := r.follow(before)
+	r, put, _ := newFollowing(t, before)
 	r.queue("uucp far x@h")
 	r.start()
 	r.wait(1, "msg=unknown-channel")
@@ -131,8 +129,7 @@ func TestReloadTakesAHostOutOfAClause(t *testing.T) {
 	t.Parallel()
 	clause := "smtp/h\n\t" + agentCommand("TEST_SLOTS=5") + "\n"
 	before := "*/* interval=1h retries=1 expiry=3d idlemax=1h\nsmtp/far\n" + clause
-	r := newRig(t, before, 0, nil)
-	put, ask := r.follow(before)
+	r, put, ask := newFollowing(t, before)
 	r.queue("smtp far defer1.x@far")
 	r.queue("smtp h defer1.x@h")
 	r.start()
@@ -152,8 +149,7 @@ func TestReloadEndsAgentsThatAreNotWantedAnyMore(t *testing.T) {
 		return "*/* interval=1h retries=1 expiry=3d idlemax=1h maxthr=20\n" + patterns + "\t" + agentCommand(vars) + "\n"
 	}
 	before := conf("TEST_SLOTS=5", "smtp/*\nx/*\n")
-	r := newRig(t, before, 0, nil)
-	put, ask := r.follow(before)
+	r, put, ask := newFollowing(t, before)
 	r.queue("smtp h gate@h")
 	r.queue("x h defer9@h")
 	r.start()

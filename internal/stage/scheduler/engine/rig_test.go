@@ -63,7 +63,7 @@ func newRig(t testing.TB, conf string, levels int, change func(*conf.Settings)) 
 		}
 	}
 	r.config = Config{Dir: dir, HashLevels: levels, Conf: r.conf, Hostname: "mx.example.org", Postmaster: "postmaster@mx.example.org",
-		StopTimeout: 20 * time.Second, Look: time.Hour, restart: 20 * time.Millisecond, Log: slog.New(r.events)}
+		StopTimeout: 20 * time.Second, Look: time.Hour, tuning: tuning{restart: 20 * time.Millisecond}, Log: slog.New(r.events)}
 	return r
 }
 

@@ -36,12 +36,7 @@ type Config struct {
 	Reread      Reread
 	Service     *manager.Service       // is notified of our state; nil: none is
 	Launcher    *agents.LauncherClient // starts agents that run as other users; nil: the scheduler does
-	AtOnce      int                    // specifications that are read at one go; 0: as it suits
-	ReadFirst   bool                   // all of transport/ is read before the first delivery
-	Freeze      bool                   // nothing is started or given up
-	OnlyChannel string                 // with OnlyHost the one thread that is served, "*" is all; "": all are
-	OnlyHost    string
-	StrictStart bool // do not start while unfinished files are in public/ (A7)
+	Start       Start
 
 	// Resolver is the host:port of a name server, for channel hold; "": those of
 	// /etc/resolv.conf.
@@ -57,13 +52,28 @@ type Config struct {
 	// Metrics counts; nil: nothing does.
 	Metrics *metrics.Set
 
-	listing func()        // called before names that were listed are given to the engine; nil: nothing is
-	alone   time.Duration // how long a specification waits for its message; 0: aloneGrace
-	deaf    time.Duration // how long an agent may leave a delivery unread; 0: the usual
-	locked  time.Duration // before the first second look at what others have locked; 0: lockedAfter
-	restart time.Duration // before the first new start of an agent; 0: the usual
+	tuning tuning
+}
+
+// Start are the options of a start, as ZMailer's scheduler has them (M22).
+type Start struct {
+	AtOnce      int    // -E: specifications that are read at one go; 0: as it suits
+	ReadFirst   bool   // -S: all of transport/ is read before the first delivery
+	Freeze      bool   // -F: nothing is started or given up
+	OnlyChannel string // -p: with OnlyHost the one thread that is served, "*" is all; "": all are
+	OnlyHost    string
+	Strict      bool // do not start while unfinished files are in public/ (A7)
+}
+
+// tuning is what tests change; zero values are what is usual.
+type tuning struct {
+	listing func()        // called before names that were listed are given to the engine
+	alone   time.Duration // how long a specification waits for its message: aloneGrace
+	deaf    time.Duration // how long an agent may leave a delivery unread
+	locked  time.Duration // before the first second look at what others have locked: lockedAfter
+	restart time.Duration // before the first new start of an agent
 	clocks  clocks
-	spawner agents.Spawner // starts agents in tests; nil: processes
+	spawner agents.Spawner // starts agents: processes
 }
 
 // Defaults of Config.
@@ -159,9 +169,9 @@ func exclusive(ctx context.Context, po *postoffice.PostOffice) (release func() e
 }
 
 // settleUnfinished quarantines unfinished files in public/, once, at the
-// start (A7). With StrictStart it refuses instead, as a *config.Error.
+// start (A7). With Start.Strict it refuses instead, as a *config.Error.
 func settleUnfinished(c Config, po *postoffice.PostOffice) error {
-	done, err := po.Submissions.SettleUnfinished(time.Now(), postoffice.BootTime(), c.StrictStart)
+	done, err := po.Submissions.SettleUnfinished(time.Now(), postoffice.BootTime(), c.Start.Strict)
 	if unfinished := (*postoffice.UnfinishedError)(nil); errors.As(err, &unfinished) {
 		return &config.Error{File: c.Dir, Reason: "the scheduler does not start", Err: err}
 	}

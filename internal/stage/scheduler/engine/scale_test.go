@@ -110,7 +110,7 @@ func TestDeliveriesBeginDuringTheScan(t *testing.T) {
 	open := sync.OnceFunc(func() { close(gate) })
 	t.Cleanup(open) // before the scheduler is stopped
 	calls := 0
-	r.config.listing = func() {
+	r.config.tuning.listing = func() {
 		if calls++; calls == 2 {
 			<-gate
 		}

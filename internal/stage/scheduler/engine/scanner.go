@@ -266,15 +266,15 @@ type taking func(look uint32, names []string, ready chan<- []string)
 
 // give has the engine take a name, with others.
 func (l *lister) give(name string, take taking) (unknown []string, err error) {
-	if l.names = append(l.names, name); len(l.names) < l.e.conf.atMost(namesAtOnce) {
+	if l.names = append(l.names, name); len(l.names) < l.e.conf.Start.atMost(namesAtOnce) {
 		return nil, nil
 	}
 	return l.flush(take)
 }
 
 func (l *lister) flush(take taking) (unknown []string, err error) {
-	if l.e.conf.listing != nil {
-		l.e.conf.listing()
+	if l.e.conf.tuning.listing != nil {
+		l.e.conf.tuning.listing()
 	}
 	names, look := l.names, l.look
 	l.e.box.later(func() { take(look, names, l.ready) })
@@ -321,7 +321,7 @@ func (e *scanner) listed(_ uint32, names []string, ready chan<- []string) {
 
 // askForMore lets the lister go on.
 func (e *scanner) askForMore() {
-	if e.more != nil && e.ahead <= e.conf.ahead() {
+	if e.more != nil && e.ahead <= e.conf.Start.ahead() {
 		e.more <- nil
 		e.more = nil
 	}
@@ -331,19 +331,10 @@ func (e *scanner) askForMore() {
 func (e *scanner) loadAll(names []string) {
 	e.ahead += len(names)
 	e.pool.later(func() {
-		type result struct {
-			l   *store.Loaded
-			err error
-		}
-		list := make([]result, len(names))
-		for i, name := range names {
-			list[i].l, list[i].err = e.spool.LoadNew(name)
-		}
+		take := e.intake.read(names)
 		e.box.later(func() {
 			e.ahead -= len(names)
-			for i, name := range names {
-				e.intake.loaded(name, list[i].l, list[i].err)
-			}
+			take()
 			e.askForMore()
 			e.scanEnds()
 		})

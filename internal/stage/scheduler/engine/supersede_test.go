@@ -32,11 +32,11 @@ func (r *rig) say(s said) (name string) {
 	return name
 }
 
-// voidConf has one agent of one slot for each host.
-func voidRig(t *testing.T) *rig { return newRig(t, scriptConf("", "maxthr=1"), 0, slowly) }
+// supersedeRig has one agent of one slot for each host.
+func supersedeRig(t *testing.T) *rig { return newRig(t, scriptConf("", "maxthr=1"), 0, slowly) }
 
 // M45: purged only for the same sender, and only what is older and named.
-func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
+func TestOnlyTheSendersEarlierMessageIsSuperseded(t *testing.T) {
 	t.Parallel()
 	old := said{sender: "bob@example.org", uid: "1000", ident: "<1@x>", rcpt: "smtp h defer9.old@h"}
 	later := said{sender: "bob@example.org", uid: "1000", ident: "<2@x>", supersedes: []string{"<0@x>", "<1@x>"}, rcpt: "smtp h defer9.new@h"}
@@ -56,7 +56,7 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := voidRig(t)
+			r := supersedeRig(t)
 			first, second := old, later
 			if c.old != nil {
 				c.old(&first)
@@ -100,9 +100,9 @@ func TestOnlyTheSendersEarlierMessageIsMadeVoid(t *testing.T) {
 
 // Which of the two gets into the queue first does not matter, and a message is never
 // made superseded by an older one.
-func TestMessageThatComesLateIsMadeVoid(t *testing.T) {
+func TestMessageThatComesLateIsSuperseded(t *testing.T) {
 	t.Parallel()
-	r := voidRig(t)
+	r := supersedeRig(t)
 	r.start()
 	var second string
 	first := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", supersedes: []string{"<2@x>"}, rcpt: "smtp h ok.first@h", before: func() {
@@ -116,9 +116,9 @@ func TestMessageThatComesLateIsMadeVoid(t *testing.T) {
 
 // What an agent has at that moment is delivered once if that succeeds, and made superseded if
 // not.
-func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
+func TestMessageThatAnAgentHasIsSupersededIfItFails(t *testing.T) {
 	t.Parallel()
-	r := voidRig(t)
+	r := supersedeRig(t)
 	r.start()
 	old := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", rcpt: "smtp h gate@h"})
 	id := r.ID(old).String()
@@ -141,9 +141,9 @@ func TestMessageThatAnAgentHasIsFenced(t *testing.T) {
 }
 
 // What an operator has put back stays, also when the scheduler starts again.
-func TestMessageThatIsPutBackStays(t *testing.T) {
+func TestRestoredMessageStays(t *testing.T) {
 	t.Parallel()
-	r := voidRig(t)
+	r := supersedeRig(t)
 	r.start()
 	old := r.say(said{sender: "bob@x", uid: "1000", ident: "<1@x>", rcpt: "smtp h defer9.old@h"})
 	q := r.Request(old)

@@ -49,7 +49,7 @@ func (m *partly) shownBy(channel, host string) bool {
 
 // aside finds the messages with recipients that are in no thread, a part of the table in a
 // turn of the engine.
-func (q *Server) aside() (list []partly, err error) {
+func (q *snapshots) aside() (list []partly, err error) {
 	for part, parts := 0, 1; part < parts && err == nil; {
 		err = q.ask(func(v View) {
 			for n := 0; part < parts && n < askedAtOnce; part++ {
@@ -69,20 +69,26 @@ func (q *Server) aside() (list []partly, err error) {
 	return list, err
 }
 
-// asidePlaces are the places that a session shows, in order.
-func (s *session) asidePlaces() ([]*asidePlace, error) {
-	now := s.q.Now()
-	if s.asides != nil && now.Sub(s.asidesAt).Abs() < asideKept {
-		return s.asides, nil
+// asides are the places that a session has found, in order.
+type asides struct {
+	list []*asidePlace // nil: not asked yet
+	at   time.Time
+}
+
+// find looks for them, unless that was a moment ago.
+func (a *asides) find(q *Server) error {
+	now := q.Now()
+	if a.list != nil && now.Sub(a.at).Abs() < asideKept {
+		return nil
 	}
-	messages, err := s.q.aside()
+	messages, err := q.aside()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	places := []*asidePlace{}
 	for i := range messages {
 		m := &messages[i]
-		for _, w := range s.q.waiting(&m.threadMessage, nil) {
+		for _, w := range q.waiting(&m.threadMessage, nil) {
 			if !w.aside() || m.shownBy(w.Channel, w.Host) {
 				continue
 			}
@@ -100,8 +106,8 @@ func (s *session) asidePlaces() ([]*asidePlace, error) {
 			}
 		}
 	}
-	s.asides, s.asidesAt = places, now
-	return places, nil
+	a.list, a.at = places, now
+	return nil
 }
 
 // aside reports whether a recipient is in no thread.
@@ -110,25 +116,28 @@ func (w *waitingRecipient) aside() bool {
 }
 
 // threaded notes that a listing has the thread of a channel and host.
-func (s *session) threaded(channel, host string) {
-	if at, found := s.placeOf(channel, host); found {
-		s.asides[at].threaded = true
+func (a *asides) threaded(channel, host string) {
+	if p := a.place(channel, host); p != nil {
+		p.threaded = true
 	}
 }
 
-// placeOf finds a place among those that were found last.
-func (s *session) placeOf(channel, host string) (int, bool) {
-	return slices.BinarySearchFunc(s.asides, 0, func(p *asidePlace, _ int) int { return p.compare(channel, host) })
+// place is one of those that were found last; nil: there is none.
+func (a *asides) place(channel, host string) *asidePlace {
+	if at, found := slices.BinarySearchFunc(a.list, 0, func(p *asidePlace, _ int) int { return p.compare(channel, host) }); found {
+		return a.list[at]
+	}
+	return nil
 }
 
 // showAside writes what a listing has of recipients that are in no thread, and gives their
 // number. A thread's own line stands for those of its channel and host.
 func (s *session) showAside(k mailq.Kind, now time.Time) (rcpts int, err error) {
-	if k == mailq.Threads && len(s.asides) > 0 {
+	if k == mailq.Threads && len(s.asides.list) > 0 {
 		err = s.write(mailq.AppendLine(nil, "-/-/0"))
 	}
 	shown := 0
-	for _, p := range s.asides {
+	for _, p := range s.asides.list {
 		rcpts += p.rcpts
 		if p.threaded {
 			continue
@@ -141,7 +150,7 @@ func (s *session) showAside(k mailq.Kind, now time.Time) (rcpts int, err error) 
 		}
 		err = cmp.Or(err, s.write(text))
 	}
-	if k == mailq.Threads && len(s.asides) > 0 {
+	if k == mailq.Threads && len(s.asides.list) > 0 {
 		err = cmp.Or(err, s.write(mailq.AppendRing(nil, &mailq.RingLine{Threads: shown, Recipients: rcpts})))
 	}
 	return rcpts, err
@@ -150,15 +159,12 @@ func (s *session) showAside(k mailq.Kind, now time.Time) (rcpts int, err error) 
 // showThreadAside writes the recipients of a channel and host that are in no thread. headed:
 // the thread's own line was written.
 func (s *session) showThreadAside(r mailq.Request, headed bool) error {
-	if _, err := s.asidePlaces(); err != nil {
+	err := s.asides.find(s.q)
+	p := s.asides.place(r.Channel, r.Host)
+	if err != nil || p == nil {
 		return err
 	}
-	at, found := s.placeOf(r.Channel, r.Host)
-	if !found {
-		return nil
-	}
-	err := error(nil)
-	p, shot := s.asides[at], &threadShot{channel: r.Channel, host: r.Host, now: s.q.Now()}
+	shot := &threadShot{channel: r.Channel, host: r.Host, now: s.q.Now()}
 	if !headed {
 		line := p.line(shot.now)
 		err = s.write(mailq.AppendThreadHead(nil, &line))

@@ -4,7 +4,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"time"
 )
 
 // places are the clients of one socket. One that is too many takes the place of the
@@ -83,9 +82,3 @@ func (q *Server) receive(p *places, conn net.Conn) {
 		s.run()
 	})
 }
-
-// waits notes that the client is to send something, and since when.
-func (s *session) waits() { s.idle.Store(time.Now().UnixNano()) }
-
-// works notes that the client has sent something.
-func (s *session) works() { s.idle.Store(0) }

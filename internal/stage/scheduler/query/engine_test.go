@@ -67,8 +67,7 @@ func serve(t testing.TB, many int, hostOf func(i int) string) (q *Server, e *pla
 		e.core.Add(m, e.core.Ring(s.RingKey("smtp", host), s.Policy), "smtp", host, []thread.Recipient{thread.NewRecipient(100, "a@b")},
 			thread.History{Attempts: 1, Next: e.now.Add(time.Hour)}, e.now)
 	}
-	q = &Server{Config: Config{Conf: f, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return e.now }}, engine: e,
-		asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
+	q = newServer(e, Config{Conf: f, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return e.now }})
 	var engine sync.WaitGroup
 	engine.Go(e.run)
 	return q, e, sync.OnceFunc(func() {

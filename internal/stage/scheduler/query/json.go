@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
-	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/stage/scheduler/thread"
 	"zmailer/internal/wire/mailq"
@@ -45,13 +44,7 @@ func (s *session) jsonStatus() error {
 	if err != nil {
 		return s.stopped()
 	}
-	if err := s.say(mailq.Follows); err != nil {
-		return err
-	}
-	if err := s.json(&i); err != nil {
-		return err
-	}
-	return s.say(mailq.End)
+	return s.block(func() error { return s.json(&i) })
 }
 
 // json is the thread as JSON.
@@ -79,32 +72,26 @@ func (s *session) jsonThread(r mailq.Request) error {
 	case t == nil:
 		return s.no("no such thread")
 	}
-	if err := s.say(mailq.Follows); err != nil {
-		return err
-	}
-	if err := s.json(shot.json(shot.now)); err != nil {
-		return err
-	}
-	err = s.q.messages(t, func(m *threadMessage) error {
-		for _, w := range s.q.waiting(m, shot) {
-			if err := s.json(w.json()); err != nil {
-				return err
-			}
+	return s.block(func() error {
+		if err := s.json(shot.json(shot.now)); err != nil {
+			return err
 		}
-		return nil
+		return s.q.messages(t, func(m *threadMessage) error {
+			for _, w := range s.q.waiting(m, shot) {
+				if err := s.json(w.json()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	})
-	if err != nil {
-		return err
-	}
-	return s.say(mailq.End)
 }
 
 // json is the recipient as JSON.
 func (w *waitingRecipient) json() mailq.WaitingInfo {
-	i := mailq.WaitingInfo{ID: w.message.id.String(), Name: w.message.name, Channel: w.Channel, Host: w.Host, Rcpt: w.Address, From: w.Sender,
+	return mailq.WaitingInfo{ID: w.message.id.String(), Name: w.message.name, Channel: w.Channel, Host: w.Host, Rcpt: w.Address, From: w.Sender,
 		State: w.State, Attempts: w.Tries, Accepted: w.Accepted, Next: w.Next, Last: w.Last, Expires: w.Expires,
 		Until: w.Until, Cause: w.Cause, Status: w.Status, Answer: w.Answer}
-	return i
 }
 
 // mostWhys is for how many threads of a message it is shown why they wait.
@@ -126,17 +113,11 @@ func (s *session) jsonMessage(r mailq.Request) error {
 	for _, w := range s.q.waiting(m, nil) {
 		info.Recipients = append(info.Recipients, w.json())
 	}
-	if err := s.say(mailq.Follows); err != nil {
-		return err
-	}
-	if err := s.json(&info); err != nil {
-		return err
-	}
-	return s.say(mailq.End)
+	return s.block(func() error { return s.json(&info) })
 }
 
 // whys fills in what the engine knows; it is the engine that calls it.
-func (q *Server) whys(v View, m *threadMessage, info *mailq.MessageInfo) {
+func (q *snapshots) whys(v View, m *threadMessage, info *mailq.MessageInfo) {
 	n, _ := postoffice.ParseName(m.name)
 	x := v.Message(n.Ino)
 	if x == nil || idOf(x) != m.id {
@@ -150,21 +131,14 @@ func (q *Server) whys(v View, m *threadMessage, info *mailq.MessageInfo) {
 			return
 		}
 		t := v.Thread
-		ring := &ringShot{key: t.Ring.Key, running: t.Ring.Running(), maxRing: t.Ring.Policy.MaxRing, maxChannel: t.Ring.Policy.MaxChannel,
-			maxThread: t.Ring.Policy.MaxThread}
-		if g := agents.GroupOf(t.Ring); g != nil {
-			ring.clause = g.Settings().Clause
-		}
-		shot := threadShot{ring: ring, channel: t.Channel(), host: t.Host, stats: t.Brief(now), now: now}
-		w := mailq.WhyInfo{Thread: shot.json(now)}
-		w.Text = shot.why(v)
-		info.Why = append(info.Why, w)
+		shot := threadShot{ring: shotOf(t.Ring), channel: t.Channel(), host: t.Host, stats: t.Brief(now), now: now}
+		info.Why = append(info.Why, mailq.WhyInfo{Thread: shot.json(now), Text: shot.why(v)})
 	})
 }
 
 // why is in words why a part of a message waits.
 func (t *threadShot) why(v *thread.Vertex) string {
-	limit := func(n int) bool { return n > 0 }
+	full := func(running, limit int) bool { return limit > 0 && running >= limit }
 	s := &t.stats
 	switch {
 	case v.Running():
@@ -185,9 +159,9 @@ func (t *threadShot) why(v *thread.Vertex) string {
 		return "it waits for a place: " + s.Crowd + " (maxunproven)"
 	case s.State == thread.Probing:
 		return "its host was in trouble; another message is the probe"
-	case limit(s.Limit) && s.Running >= s.Limit:
+	case full(s.Running, s.Limit):
 		return fmt.Sprintf("its thread has all of its %d places taken", s.Limit)
-	case limit(t.ring.maxRing) && t.ring.running >= t.ring.maxRing:
+	case full(t.ring.running, t.ring.maxRing):
 		return fmt.Sprintf("its ring has all of its %d places taken (maxring)", t.ring.maxRing)
 	case s.Ready == 0:
 		return "it waits for its own next attempt, at " + v.Next().Format(time.RFC3339)

@@ -76,20 +76,32 @@ type Config struct {
 }
 
 // Server answers on the query sockets. Each client has a goroutine of its own, which waits
-// for the client and for files; the engine is asked for snapshots, one at a time and each
-// of bounded size, and waits for nothing.
+// for the client and for files.
 type Server struct {
 	Config
-	engine  Engine
-	asking  chan struct{} // held while the engine is asked: one question a turn
+	snapshots
 	reading chan struct{} // held while a specification is read: listings take one core at most
-	ended   chan struct{} // closed when the engine asks no more
 	cancel  context.CancelFunc
 	ctx     context.Context
 	sockets sockets
 	serving sync.WaitGroup
+}
+
+// snapshots are what the engine is asked for, one at a time and each of bounded size, so that
+// it waits for nothing.
+type snapshots struct {
+	engine Engine
+	conf   *conf.File
+	asking chan struct{} // held while the engine is asked: one question a turn
+	ended  chan struct{} // closed when the engine answers no more
 
 	visited, most int // vertices in this question and in the longest one; the engine's
+}
+
+// newServer makes a server without sockets.
+func newServer(e Engine, c Config) *Server {
+	return &Server{Config: c, reading: make(chan struct{}, 1),
+		snapshots: snapshots{engine: e, conf: c.Conf, asking: make(chan struct{}, 1), ended: make(chan struct{})}}
 }
 
 func (q *Server) emit(k events.Kind, args ...any) {
@@ -147,7 +159,7 @@ var errStopped = errors.New("the scheduler stops")
 
 // ask has fn done by the engine, between two turns. fn looks at no more than
 // askedAtOnce vertices.
-func (q *Server) ask(fn func(View)) error {
+func (q *snapshots) ask(fn func(View)) error {
 	select {
 	case q.asking <- struct{}{}:
 	case <-q.ended:

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/helper"
 	"zmailer/internal/stage/scheduler/store"
 	"zmailer/internal/wire/mailq"
 )
@@ -33,8 +34,7 @@ type session struct {
 	failures  int          // logins
 	idle      atomic.Int64 // since when the client is to say something; 0: it is answered
 
-	asides   []*asidePlace // see asidePlaces; nil: not asked yet
-	asidesAt time.Time
+	asides asides
 }
 
 // challenges counts them, so that no two are alike.
@@ -51,7 +51,7 @@ func newSession(q *Server, conn net.Conn) *session {
 	case *net.UnixConn:
 		s.from = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 		s.who = "unix"
-		if uid, ok := peer(c); ok {
+		if uid, ok := helper.PeerUID(c); ok {
 			s.who = fmt.Sprintf("uid %d", uid)
 			if uid == 0 || uid == os.Geteuid() || uid == q.owner() {
 				s.rights, s.trusted = mailq.All, true
@@ -75,29 +75,10 @@ func (w patientWriter) Write(b []byte) (int, error) {
 	return w.conn.Write(b)
 }
 
-// peer is the uid of the process at the other end.
-func peer(c *net.UnixConn) (uid int, ok bool) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, false
-	}
-	cerr := raw.Control(func(fd uintptr) {
-		var cred *unix.Ucred
-		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			uid = int(cred.Uid)
-		}
-	})
-	return uid, err == nil && cerr == nil
-}
-
 // owner is the uid that the postoffice belongs to, -1 if that is unknown.
 func (q *Server) owner() int {
-	info, err := os.Stat(q.Dir)
-	if err != nil {
-		return -1
-	}
 	var st unix.Stat_t
-	if err := unix.Stat(q.Dir, &st); err != nil || !info.IsDir() {
+	if unix.Stat(q.Dir, &st) != nil {
 		return -1
 	}
 	return int(st.Uid)
@@ -143,9 +124,9 @@ func (s *session) line() ([]byte, error) {
 	if err := s.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return nil, err
 	}
-	s.waits()
+	s.idle.Store(time.Now().UnixNano())
 	b, err := s.in.ReadSlice('\n')
-	s.works()
+	s.idle.Store(0)
 	if err != nil {
 		return nil, err
 	}
@@ -204,6 +185,17 @@ func (s *session) say(text string) error {
 func (s *session) write(b []byte) error {
 	_, err := s.out.Write(b)
 	return err
+}
+
+// block writes an answer of several lines.
+func (s *session) block(lines func() error) error {
+	if err := s.say(mailq.Follows); err != nil {
+		return err
+	}
+	if err := lines(); err != nil {
+		return err
+	}
+	return s.say(mailq.End)
 }
 
 // login gives the rights that the authfile gives. An operator who has all of them already,

@@ -53,7 +53,7 @@ type threadShot struct {
 }
 
 // rings takes all rings and what threads they have, in order.
-func (q *Server) rings() (list []*ringShot, s mailq.Sums, c Counts, err error) {
+func (q *snapshots) rings() (list []*ringShot, s mailq.Sums, c Counts, err error) {
 	list, s, c, err = q.unsorted(func(View) {})
 	slices.SortFunc(list, func(a, b *ringShot) int { return strings.Compare(a.key, b.key) })
 	for _, r := range list {
@@ -66,7 +66,7 @@ func (q *Server) rings() (list []*ringShot, s mailq.Sums, c Counts, err error) {
 }
 
 // unsorted is rings without an order; the engine calls also in the turn of the first part.
-func (q *Server) unsorted(also func(View)) (list []*ringShot, s mailq.Sums, c Counts, err error) {
+func (q *snapshots) unsorted(also func(View)) (list []*ringShot, s mailq.Sums, c Counts, err error) {
 	shots := map[*thread.Ring]*ringShot{}
 	shot := func(r *thread.Ring) *ringShot {
 		if shots[r] == nil {
@@ -106,7 +106,7 @@ func (s *Status) sums() mailq.Sums {
 
 // each gives the threads of a ring, a part at a time. Those that have ended since are
 // left out.
-func (q *Server) each(r *ringShot, fn func(*threadShot) error) error {
+func (q *snapshots) each(r *ringShot, fn func(*threadShot) error) error {
 	at := tour{ring: r, shots: make([]threadShot, 0, askedAtOnce/10)}
 	for at.thread < len(r.threads) {
 		at.shots = at.shots[:0]
@@ -137,7 +137,7 @@ type tour struct {
 
 // walk goes on with a tour until it has looked at askedAtOnce vertices or made as many
 // shots as there is room for; the engine calls it.
-func (q *Server) walk(v View, at *tour) {
+func (q *snapshots) walk(v View, at *tour) {
 	for at.thread < len(at.ring.threads) && len(at.shots) < cap(at.shots) && q.visited < askedAtOnce {
 		t := at.ring.threads[at.thread]
 		if at.vertex == 0 {
@@ -154,7 +154,7 @@ func (q *Server) walk(v View, at *tour) {
 }
 
 // shot is what the core knows of a thread without a look at its vertices.
-func (q *Server) shot(v View, r *ringShot, t *thread.Thread) threadShot {
+func (q *snapshots) shot(v View, r *ringShot, t *thread.Thread) threadShot {
 	s := threadShot{ring: r, channel: t.Channel(), host: t.Host, stats: t.Brief(v.Now()), now: v.Now()}
 	if a := agents.AgentOf(t); a != nil && s.stats.Running > 0 {
 		s.pid = a.Pid()
@@ -165,7 +165,7 @@ func (q *Server) shot(v View, r *ringShot, t *thread.Thread) threadShot {
 
 // sum looks at the vertices of a thread for what the core keeps no count of; false: it
 // goes on in the next turn.
-func (q *Server) sum(t *thread.Thread, at *tour) bool {
+func (q *snapshots) sum(t *thread.Thread, at *tour) bool {
 	s := &at.part.stats
 	if at.vertex == 0 && !s.Oldest.IsZero() && s.State != thread.Waiting {
 		return true
@@ -191,16 +191,14 @@ func (q *Server) sum(t *thread.Thread, at *tour) bool {
 
 // show answers what a request wants to see.
 func (s *session) show(r mailq.Request) error {
-	if r.Kind == mailq.Thread {
+	switch r.Kind {
+	case mailq.Thread:
 		return s.showThread(r)
-	}
-	if r.Kind == mailq.JSONThread {
+	case mailq.JSONThread:
 		return s.jsonThread(r)
-	}
-	if r.Kind == mailq.JSONMessage {
+	case mailq.JSONMessage:
 		return s.jsonMessage(r)
-	}
-	if r.Kind == mailq.JSONStatus {
+	case mailq.JSONStatus:
 		return s.jsonStatus()
 	}
 	rings, sums, counts, err := s.q.rings()
@@ -209,8 +207,8 @@ func (s *session) show(r mailq.Request) error {
 	}
 	threads := r.Kind == mailq.Threads || r.Kind == mailq.Threads2
 	if threads {
-		s.asides = nil
-		if _, err := s.asidePlaces(); err != nil {
+		s.asides = asides{}
+		if err := s.asides.find(s.q); err != nil {
 			return s.stopped()
 		}
 	}
@@ -254,11 +252,11 @@ func (s *session) showRing(k mailq.Kind, r *ringShot, now time.Time) error {
 	err := s.q.each(r, func(t *threadShot) error {
 		switch k {
 		case mailq.Threads:
-			s.threaded(t.channel, t.host)
+			s.asides.threaded(t.channel, t.host)
 			line := t.line(now)
 			return s.write(mailq.AppendThreads(nil, &line))
 		case mailq.Threads2:
-			s.threaded(t.channel, t.host)
+			s.asides.threaded(t.channel, t.host)
 			line := t.line(now)
 			return s.write(mailq.AppendThreads2(nil, &line))
 		case mailq.JSONThreads:

@@ -24,7 +24,7 @@ type sockets struct {
 // Start makes the sockets and serves them. One that cannot be made is logged and left: mail
 // goes on.
 func Start(ctx context.Context, e Engine, c Config) *Server {
-	q := &Server{Config: c, engine: e, asking: make(chan struct{}, 1), reading: make(chan struct{}, 1), ended: make(chan struct{})}
+	q := newServer(e, c)
 	q.ctx, q.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	home := q.homePath()
 	l, err := socket.Listen(home, 0o660)

@@ -20,9 +20,9 @@ type threadMessage struct {
 }
 
 // find looks a thread up. nil: there is none.
-func (q *Server) find(channel, host string) (t *thread.Thread, shot *threadShot, err error) {
+func (q *snapshots) find(channel, host string) (t *thread.Thread, shot *threadShot, err error) {
 	key := ""
-	if s := q.Conf.Current().Match(channel, host); s != nil {
+	if s := q.conf.Current().Match(channel, host); s != nil {
 		key = s.RingKey(channel, host)
 	}
 	var ring *ringShot
@@ -48,7 +48,7 @@ func (q *Server) find(channel, host string) (t *thread.Thread, shot *threadShot,
 
 // messages gives the messages of a thread, a part at a time: while it is read, the
 // thread goes on, so that one that came or went meanwhile may be listed or not.
-func (q *Server) messages(t *thread.Thread, fn func(*threadMessage) error) error {
+func (q *snapshots) messages(t *thread.Thread, fn func(*threadMessage) error) error {
 	for from := 0; ; from += askedAtOnce {
 		list := make([]threadMessage, 0, 64)
 		err := q.ask(func(View) {
@@ -79,31 +79,27 @@ func (s *session) showThread(r mailq.Request) error {
 	if err != nil {
 		return s.stopped()
 	}
-	if err := s.say(mailq.Follows); err != nil {
-		return err
-	}
-	if t != nil {
-		line := shot.line(s.q.Now())
-		if err := s.write(mailq.AppendThreadHead(nil, &line)); err != nil {
-			return err
-		}
-		err := s.q.messages(t, func(m *threadMessage) error {
-			for _, w := range s.q.waiting(m, shot) {
-				entry := w.entry(shot)
-				if err := s.write(mailq.AppendEntry(nil, &entry)); err != nil {
-					return err
-				}
+	return s.block(func() error {
+		if t != nil {
+			line := shot.line(s.q.Now())
+			if err := s.write(mailq.AppendThreadHead(nil, &line)); err != nil {
+				return err
 			}
-			return nil
-		})
-		if err != nil {
-			return err
+			err := s.q.messages(t, func(m *threadMessage) error {
+				for _, w := range s.q.waiting(m, shot) {
+					entry := w.entry(shot)
+					if err := s.write(mailq.AppendEntry(nil, &entry)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
 		}
-	}
-	if err := s.showThreadAside(r, t != nil); err != nil {
-		return err
-	}
-	return s.say(mailq.End)
+		return s.showThreadAside(r, t != nil)
+	})
 }
 
 // waitingRecipient is an open recipient as its file has it.
@@ -164,7 +160,7 @@ func (w *waitingRecipient) entry(t *threadShot) mailq.Entry {
 var errNoMessage = errors.New("no such message in the queue")
 
 // message finds a message by its spool ID or by its name below transport/.
-func (q *Server) message(id string) (*threadMessage, error) {
+func (q *snapshots) message(id string) (*threadMessage, error) {
 	want, err := postoffice.ParseSpoolID(id)
 	byID := err == nil
 	if !byID {

@@ -35,7 +35,7 @@ func (w *Walk) Part(fn func(*thread.Thread)) (n int, done bool) {
 
 // threads calls fn, in the engine, for all threads, askedAtOnce at a time. first is called
 // before them in the turn of the first part.
-func (q *Server) threads(first func(View), fn func(View, *thread.Thread)) error {
+func (q *snapshots) threads(first func(View), fn func(View, *thread.Thread)) error {
 	var w *Walk
 	for done := false; !done; {
 		err := q.ask(func(v View) {

@@ -2,6 +2,10 @@
 // sender, SMTPUTF8 and IDNA (RFC 5321 §4.1.2, RFC 6531, RFC 5891), and the xtext
 // that addresses are wrapped in as parameters (RFC 3461 §4).
 //
+//	m, err := address.Parse("<Ann@Example.ORG>") // m.String() is Ann@Example.ORG
+//	m.Key()                                      // Ann@example.org, to compare
+//	for _, a := range address.ParseList("Ann <ann@example.org>, bob") { ... }
+//
 // It owns no state: a Mailbox is a plain value, there is nothing to survive a crash.
 //
 // Diagnostics: Parse's errors say what is wrong with the address and quote it.

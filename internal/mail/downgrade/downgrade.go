@@ -6,6 +6,11 @@
 // readers of mail disagree about broken MIME, a part with 8-bit content is an error; a part
 // without goes through.
 //
+//	plan, err := downgrade.Inspect(header, body, server8Bit)
+//	if err == nil && plan.Changed() {
+//		... send plan.Header and plan.Body(body from its beginning)
+//	}
+//
 // It owns nothing and holds no message: content is read twice, once to find out what each
 // part needs, once to convert it, in constant memory. Nothing here survives a crash, nor
 // needs to: the same message is converted to the same bytes each time.

@@ -3,6 +3,9 @@
 // caller writes the report under a name that it has recorded (docs/spool.md), so
 // that a crash neither loses nor repeats it.
 //
+//	err := dsn.Write(w, &dsn.Report{ReportingMTA: "mx.example.org", From: "MAILER-DAEMON@mx.example.org", To: sender,
+//		Recipients: []dsn.Recipient{{Final: "a@b.example", Action: dsn.Failed, Status: "5.1.1"}}})
+//
 // Nothing that a remote host sent can leave its field: control characters become blanks,
 // and long text is folded and cut.
 //

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Append appends the envelope's lines, env-end included, in the order of
-// formats.md; comments stand where ZMailer's SMTP server writes them, after rcvdfrom.
+// Append appends the envelope's lines, env-end included, in ZMailer's order.
 // Octets and Unknown are not written. It fails if a value holds a line end, a NUL or
 // another control character, or an address is none: no one can smuggle an envelope
 // line in. It fails with ErrTooLarge if Read would refuse the envelope. On an error b's bytes are as they were.

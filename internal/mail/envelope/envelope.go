@@ -1,7 +1,12 @@
 // Package envelope reads and writes the head of a message file: the envelope lines
-// and the RFC 5322 headers below them (formats.md "Message file"). It works on
-// bytes that others read and write; a file that was cut by a crash shows as a broken
-// envelope or by Octets, never as a shorter message.
+// and the RFC 5322 headers below them (docs/spool.md):
+//
+//	m, err := envelope.Read(file)                   // m.From, m.Recipients, m.Header
+//	for _, f := range envelope.Fields(m.Header) { } // f.Name, f.Value()
+//	lines, err := envelope.Append(nil, &m.Envelope) // to write another file
+//
+// It works on bytes that others read and write; a file that was cut by a crash shows as a
+// broken envelope or by Octets, never as a shorter message.
 //
 // Diagnostics: *SyntaxError names the line number and what is wrong: the envelope
 // is broken and the message must not be delivered. Other errors of Read are the

@@ -3,6 +3,10 @@
 // changed. go-milter speaks the protocol; a new body is led past it, so that its length
 // is not in memory.
 //
+//	s, err := milter.Open(ctx, cfg)
+//	a, err := s.Connect(...) // then Helo, Mail, Rcpt
+//	a, changes, err := s.Content(fields, body, newBody, macros)
+//
 // It owns nothing on disk.
 //
 // Diagnostics: every error is trouble with the filter, not with the message: it cannot be

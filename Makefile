@@ -9,6 +9,9 @@ SOAKFLAGS ?=
 SOAKIMAGES ?= 500
 # Rounds of nexthop that make soak plays.
 SOAKHOPS ?= 100000
+# How long make check, and make soak, compare random sessions with the model.
+SESSIONS ?= 30s
+SOAKSESSIONS ?= 10m
 # Random MIME messages that make soak converts; make test converts 3000.
 SOAKMIME ?= 50000
 # Recipients whose ends make soak judges.
@@ -47,7 +50,7 @@ export CGO_ENABLED := $(CGO)
 LDFLAGS = -s -w -X zmailer/internal/run/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X zmailer/internal/run/config.Version=$(VERSION)
 PACKAGE ?= $(CURDIR)/var/package
 
-.PHONY: all build install man deb rpm package-root test smtp demo check fmt vet staticcheck archtest race cuts nexthop disk e2e sendmail crash attack machines soak chaos bench bench-peers costs fuzz clean
+.PHONY: all build install man deb rpm package-root test smtp demo check fmt vet staticcheck archtest race cuts nexthop sessions disk e2e sendmail crash attack machines soak chaos bench bench-peers costs fuzz clean
 
 all: build
 
@@ -91,7 +94,7 @@ demo: build
 
 # What a change must pass besides make test. make test has the cuts, too, with two losses.
 CUTS ?= cuts
-check: fmt vet staticcheck archtest race nexthop $(CUTS)
+check: fmt vet staticcheck archtest race nexthop sessions $(CUTS)
 
 fmt:
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
@@ -135,6 +138,11 @@ HOPROUNDS ?= 2000
 nexthop:
 	HOP_ROUNDS=$(HOPROUNDS) $(GO) test -count=1 -timeout 120m -run TestDel1RandomNextHop ./internal/stage/tasmtp
 
+# Random SMTP sessions beside a model of the protocol. A failure has the seed that repeats it:
+# go test ./internal/stage/smtpserver -run TestSessionsFollowAModel -args -sessions-seed N
+sessions:
+	$(GO) run ./scripts/testsummary -count=1 -timeout 60m -run TestSessionsFollowAModel ./internal/stage/smtpserver -args -sessions $(SESSIONS)
+
 # The real programs; with strace and postfix installed nothing is skipped.
 e2e:
 	$(GO) run ./scripts/testsummary -count=1 ./test/e2e/...
@@ -176,6 +184,7 @@ soak: build
 	$(GO) test -count=1 ./internal/mail/downgrade -run Del5NoByteIsReplaced -v -args -messages=$(SOAKMIME) -seed=$$(date +%s)
 	$(GO) run ./scripts/soak -bin $(BIN) -minutes $(MINUTES) $(SOAKFLAGS)
 	$(MAKE) nexthop HOPROUNDS=$(SOAKHOPS)
+	$(MAKE) sessions SESSIONS=$(SOAKSESSIONS)
 	$(GO) test ./internal/stage/scheduler/engine -count=1 -run TestDur1EveryRecipientHasOneEnd -fates $(SOAKFATES)
 	$(GO) test ./internal/stage/scheduler/store -count=1 -run TestDel2HistoryIsBounded -history-recipients $(SOAKHISTORY)
 	@if [ $(SOAKIMAGES) != 0 ]; then $(MAKE) disk IMAGES=$(SOAKIMAGES); fi

@@ -295,12 +295,11 @@ func (c *Conn) receive() {
 	case c.content.broken != nil:
 		c.err, r = nil, replyLost // mostly no one reads it
 	}
-	n := 1
+	c.reply(r)
 	if c.client.Role == RoleLMTP {
-		n = c.taken // RFC 2033 section 4.2
-	}
-	for range n {
-		c.reply(r)
+		for i := 1; i < c.taken && c.err == nil; i++ {
+			c.reply(r) // one for each recipient: RFC 2033 section 4.2
+		}
 	}
 	if r.Code/100 == 2 {
 		c.errors.reset()

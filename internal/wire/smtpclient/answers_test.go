@@ -37,43 +37,32 @@ func TestAnswersInAnyForm(t *testing.T) {
 			}
 			return nil
 		},
-		"LF alone": func(nc net.Conn, _, text string) error {
-			_, err := io.WriteString(nc, strings.ReplaceAll(text, "\r\n", "\n")+"\n")
-			return err
-		},
-		"several lines": func(nc net.Conn, command, text string) error {
+		"LF alone": raw(func(_, text string) string { return strings.ReplaceAll(text, "\r\n", "\n") + "\n" }),
+		"several lines": raw(func(command, text string) string {
 			code, rest, _ := strings.Cut(text, " ")
 			if len(code) != 3 {
-				_, err := io.WriteString(nc, text+"\r\n")
-				return err
+				return text + "\r\n"
 			}
 			enhanced, _, _ := strings.Cut(rest, " ")
-			_, err := fmt.Fprintf(nc, "%s-%s\r\n%s-%s about %.10s\r\n%s %s\r\n", code, rest, code, enhanced, command, code, enhanced)
-			return err
-		},
+			return fmt.Sprintf("%s-%s\r\n%s-%s about %.10s\r\n%s %s\r\n", code, rest, code, enhanced, command, code, enhanced)
+		}),
 	}
 	inSegment := false       // the server has PIPELINING
 	var held strings.Builder // answers that wait for the last one of a group
-	forms["in one segment"] = func(nc net.Conn, command, text string) error {
+	forms["in one segment"] = raw(func(command, text string) string {
 		held.WriteString(text + "\r\n")
 		if verb, _, _ := strings.Cut(command, " "); inSegment && (verb == "RSET" || verb == "MAIL" || verb == "RCPT") {
-			return nil
+			return ""
 		}
-		_, err := io.WriteString(nc, held.String())
-		held.Reset()
-		return err
-	}
+		defer held.Reset()
+		return held.String()
+	})
 	for name, write := range forms {
 		for _, extensions := range [][]string{pipelining, {"8BITMIME"}} {
 			t.Run(name+", "+strings.Join(extensions, " "), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					inSegment = extensions[0] == "PIPELINING"
-					n := &naive{extensions: extensions, write: write, answer: func(command string) string {
-						if strings.HasPrefix(command, "RCPT To:<to2@") {
-							return "550 5.1.1 no such user"
-						}
-						return ""
-					}}
+					n := &naive{extensions: extensions, write: write, answer: answers("RCPT To:<to2@", "550 5.1.1 no such user")}
 					c, _ := farServer(t, n, Config{})
 					for i, s := range sendAll(c, several(5)) {
 						want := "2.6.0"
@@ -97,30 +86,10 @@ func TestAnswersInAnyForm(t *testing.T) {
 // failed is not, and the session ends.
 func TestAnswersOutOfStep(t *testing.T) {
 	extra := func(at string) func(net.Conn, string, string) error {
-		return func(nc net.Conn, command, text string) error {
-			if strings.HasPrefix(command, at) {
-				text += "\r\n250 2.0.0 and one more"
-			}
-			_, err := io.WriteString(nc, text+"\r\n")
-			return err
-		}
+		return rawAt(at, func(text string) string { return text + "\r\n250 2.0.0 and one more\r\n" })
 	}
 	missing := func(at string) func(net.Conn, string, string) error {
-		return func(nc net.Conn, command, text string) error {
-			if strings.HasPrefix(command, at) {
-				return nil
-			}
-			_, err := io.WriteString(nc, text+"\r\n")
-			return err
-		}
-	}
-	refuse := func(command, answer string) func(string) string {
-		return func(got string) string {
-			if strings.HasPrefix(got, command) {
-				return answer
-			}
-			return ""
-		}
+		return rawAt(at, func(string) string { return "" })
 	}
 	data := pipelining
 	cases := map[string]struct {
@@ -137,8 +106,8 @@ func TestAnswersOutOfStep(t *testing.T) {
 		"DATA: no answer to RCPT":                 {data, nil, missing("RCPT")},
 		"DATA: no answer to DATA":                 {data, nil, missing("DATA")},
 		"DATA: no answer to the dot":              {data, nil, missing(".")},
-		"DATA: no answer to RSET":                 {data, refuse("RCPT To:<to2@", "550 5.1.1 no"), missing("RSET")},
-		"DATA: 250 instead of 354":                {data, refuse("DATA", "250 2.0.0 done already"), nil},
+		"DATA: no answer to RSET":                 {data, answers("RCPT To:<to2@", "550 5.1.1 no"), missing("RSET")},
+		"DATA: 250 instead of 354":                {data, answers("DATA", "250 2.0.0 done already"), nil},
 		"in turn: an extra answer to MAIL":        {[]string{"8BITMIME"}, nil, extra("MAIL")},
 		"in turn: an extra answer to the message": {[]string{"8BITMIME"}, nil, extra(".")},
 		"in turn: no answer to the message":       {[]string{"8BITMIME"}, nil, missing(".")},
@@ -184,13 +153,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		for _, at := range []string{"GREETING", "EHLO", "MAIL", "RCPT", "DATA", "."} {
 			t.Run(name+" to "+at, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					n := &naive{extensions: pipelining, end: make(chan struct{}), write: func(nc net.Conn, command, usual string) error {
-						if strings.HasPrefix(command, at) {
-							usual = text
-						}
-						_, err := io.WriteString(nc, usual+"\r\n")
-						return err
-					}}
+					n := &naive{extensions: pipelining, end: make(chan struct{}), write: rawAt(at, func(string) string { return text + "\r\n" })}
 					client, server := far(t)
 					go n.serve(server)
 					c := New(client, Config{Hostname: "client.test"})
@@ -286,12 +249,7 @@ func TestAnswerBehindTheGoAhead(t *testing.T) {
 	for name, answer := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := &naive{extensions: pipelining, answer: func(command string) string {
-					if command == "DATA" {
-						return answer
-					}
-					return ""
-				}}
+				n := &naive{extensions: pipelining, answer: answers("DATA", answer)}
 				conn, rec := farServer(t, n, Config{})
 				res, err := conn.Send(numbered(1, "to@test"))
 				if got := outcomes(res); err != nil || !slices.Equal(got, []string{want}) {

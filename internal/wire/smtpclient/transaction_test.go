@@ -405,12 +405,7 @@ func TestDel1LMTPWithMoreAnswersThanRecipients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := &naive{extensions: pipelining, answer: func(command string) string {
-					if command == "." {
-						return strings.Join(c.answers, " x\r\n") + " x"
-					}
-					return ""
-				}}
+				n := &naive{extensions: pipelining, answer: answers(".", strings.Join(c.answers, " x\r\n")+" x")}
 				conn, _ := farServer(t, n, Config{LMTP: true})
 				res, err := conn.Send(numbered(1, "a@test", "b@test", "c@test"))
 				var got []string

@@ -183,6 +183,34 @@ func (n *naive) reply(nc net.Conn, command, text string) error {
 	return err
 }
 
+// answers gives an answer to the commands that begin so.
+func answers(begin, answer string) func(string) string {
+	return func(command string) string {
+		if strings.HasPrefix(command, begin) {
+			return answer
+		}
+		return ""
+	}
+}
+
+// raw writes what text returns for an answer.
+func raw(text func(command, usual string) string) func(net.Conn, string, string) error {
+	return func(nc net.Conn, command, usual string) error {
+		_, err := io.WriteString(nc, text(command, usual))
+		return err
+	}
+}
+
+// rawAt is raw for the commands that begin so; the others have the usual answer.
+func rawAt(begin string, text func(usual string) string) func(net.Conn, string, string) error {
+	return raw(func(command, usual string) string {
+		if strings.HasPrefix(command, begin) {
+			return text(usual)
+		}
+		return usual + "\r\n"
+	})
+}
+
 // taken is the messages that the server has, in order.
 func (n *naive) taken() []string {
 	n.mu.Lock()

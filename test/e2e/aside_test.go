@@ -268,50 +268,6 @@ func TestPolicyRoutesRejectsAndFreezes(t *testing.T) {
 	stop(t, s)
 }
 
-// M10: a program that fails defers, with place and calls; mended it is read again, and the
-// message is delivered, once. One that cannot be used is refused, and the one before stays.
-func TestPolicyThatFailsLosesNothing(t *testing.T) {
-	t.Parallel()
-	s := start(t, nil, func(s *suite.Suite) {
-		s.Files["router.star"] = "def level(m):\n    return 100 // m.count\n\ndef message(m):\n    if level(m) > 99:\n        return int(m.header(\"X-Level\"))\n"
-	})
-	star := confFile(s, "router.star")
-	submit(t, s, "Subject: x\n\nbody\n", "-f", "bob@mta.example", "alice@mta.example")
-	id := event(t, s, "deferred", "program", "router").Get("id")
-	name := only(t, s, "deferred")
-	if !strings.HasSuffix(name, ".policy") {
-		t.Errorf("deferred/ holds %s", name)
-	}
-	reason := read(t, path(s, "deferred/reason."+strings.TrimSuffix(name, ".policy")))
-	wantIn(t, reason, id, " router deferred policy: router.star:6:19: int: ", "in message")
-	said, code := call(t, s, "zmctl", "check-config")
-	assert.Equal(t, code, 78)
-	wantIn(t, said, star+":6:19: int: ")
-
-	replace(t, star, "def message(m):\n    return add_header(\"X-Level\", \"7\") if True\n")
-	// It is looked at when mail is routed, once a second.
-	await(t, s, "refusal of a bad program", func() (bool, error) {
-		_, _ = call(t, s, "zmctl", "resubmit", "policy") // it may be on its way
-		return strings.Contains(s.Log(), `"policy-refused"`) && len(names(t, s, "deferred")) == 1, nil
-	})
-	event(t, s, "policy-refused", "reason", star+":2:")
-	said, code = call(t, s, "zmctl", "check-config")
-	assert.Equal(t, code, 78)
-	wantIn(t, said, star+":2:")
-
-	replace(t, star, "def message(m):\n    return add_header(\"X-Level\", \"7\")\n")
-	exits(t, s, 0, "zmctl", "check-config")
-	resubmitted(t, s)
-	event(t, s, "policy-read")
-	mail := awaitMail(t, s, "alice", 1)
-	if wantIn(t, string(mail[0]), "X-Level: 7\n", "\n\nbody\n"); len(mail) != 1 {
-		t.Errorf("alice has %d messages", len(mail))
-	}
-	awaitEmpty(t, s)
-	balance(t, s)
-	stop(t, s)
-}
-
 // replace puts another file in the place of one, as an editor does.
 func replace(t *testing.T, name, text string) {
 	t.Helper()

@@ -154,38 +154,6 @@ func TestSourceThatFailsDefersUntilItIsMended(t *testing.T) {
 	awaitEmpty(t, k.s)
 }
 
-// M47: a compiled table, a text table and lists, by the programs.
-func TestMailGoesByTablesListsAndTags(t *testing.T) {
-	t.Parallel()
-	sink := newSink(t, &peer.Sink{})
-	s := prepare(t, sink, func(s *suite.Suite) {
-		s.Users = append(s.Users, "lena")
-		s.Settings = map[string]string{"ALIASES": `"aliases db:more.db"`, "SUBADDRESS": "+"}
-		s.Files["aliases"] = "sales: bob\nowner-news: lena\n"
-		s.Files["more"] = "shop: sales+shop\nsales: alice\n"
-		s.Files["lists/news"] = "#!verp\nann@away.example\nben@away.example\n"
-	})
-	exits(t, s, 0, "zmctl", "newdb", "--kind", "aliases", confFile(s, "more"), confFile(s, "more.db"))
-	begin(t, s)
-	submit(t, s, "Subject: tables\n\nx\n", "-f", "alice@mta.example", "shop@mta.example", "bob+tag@mta.example")
-	event(t, s, "delivered", "rcpt", "bob@mta.example")
-	event(t, s, "delivered", "rcpt", "bob+tag@mta.example")
-	awaitMail(t, s, "bob", 1) // one copy: a tag changes nothing
-
-	// A list: its members' mail is from its owner, who gets the replies.
-	submit(t, s, "Subject: list\n\nx\n", "-f", "alice@mta.example", "news@mta.example")
-	await(t, s, "both members' mail", func() (bool, error) { return len(sink.Messages()) >= 2, nil })
-	for _, m := range sink.Messages() {
-		if !strings.HasPrefix(m.From, "owner-news+") || !strings.HasSuffix(m.From, "=away.example@mta.example") {
-			t.Errorf("sender of a member's mail: got %s, want owner-news+member=away.example@mta.example", m.From)
-		}
-		submit(t, s, "Subject: bounce\n\nx\n", "-f", "", m.From)
-	}
-	submit(t, s, "Subject: help\n\nx\n", "-f", "alice@mta.example", "news-request@mta.example")
-	awaitMail(t, s, "lena", 3)
-	stop(t, s)
-}
-
 // members is a list's file.
 func members(from, to int) string {
 	var b strings.Builder

@@ -261,8 +261,3 @@ func bitmaps(t *testing.T, image string) (list []blockdev.Range) {
 	}
 	return list
 }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	assert.Must(t, err)
-}

@@ -73,15 +73,6 @@ type page struct {
 	loose  []step   // commands that nothing runs
 }
 
-// parse parses a page in which the comments stand.
-func parse(text string) (page, error) {
-	lines, err := annotate(text, nil)
-	if err != nil {
-		return page{}, err
-	}
-	return parseLines(lines)
-}
-
 func parseLines(lines []numbered) (page, error) {
 	p := parser{}
 	for _, l := range lines {

@@ -2,13 +2,12 @@ package operations
 
 import (
 	"zmailer/internal/mail/status"
-	"zmailer/internal/postoffice"
 	"zmailer/internal/workspec"
 )
 
 // Remove takes the open recipients of transport/name out; they can be put back.
 func Remove(q Request, name string) (Result, error) {
-	return q.giveUp(name, "remove", func(spec *workspec.Spec, list []chosen) decision {
+	return q.apply(name, "remove", func(*chosen) bool { return true }, func(spec *workspec.Spec, list []chosen) decision {
 		d := decision{event: q.removed(workspec.EventRemoved, list), tag: workspec.TagFailed}
 		if q.Report {
 			d.diagnostic = q.removal
@@ -20,7 +19,7 @@ func Remove(q Request, name string) (Result, error) {
 // Expire gives the open recipients of transport/name up, held and frozen ones, too, as
 // if their time were over.
 func Expire(q Request, name string) (Result, error) {
-	return q.giveUp(name, "expire", func(spec *workspec.Spec, list []chosen) decision {
+	return q.apply(name, "expire", func(*chosen) bool { return true }, func(spec *workspec.Spec, list []chosen) decision {
 		last := map[int64]string{}
 		for i := range spec.History {
 			if e := &spec.History[i]; e.Event == workspec.EventDeferred {
@@ -42,24 +41,6 @@ func Expire(q Request, name string) (Result, error) {
 				return d
 			}}
 	})
-}
-
-// giveUp fails the open recipients by a decision.
-func (q *Request) giveUp(name, verb string, decide func(*workspec.Spec, []chosen) decision) (Result, error) {
-	q.Failed = false
-	res := Result{Name: name}
-	err := q.locked(name, func(f *postoffice.Spec, spec *workspec.Spec) error {
-		list, err := q.choose(spec, func(*chosen) bool { return true })
-		if err != nil {
-			return err
-		}
-		if len(list) == 0 {
-			return ErrNothing
-		}
-		res.fill(list)
-		return q.decide(f, spec, decide(spec, list), list)
-	})
-	return res, q.finish(res, verb, err)
 }
 
 // removed is the line of a removal or of its undo.

@@ -20,45 +20,45 @@ func Undo(q Request, name string) (Result, error) {
 
 // UndoShelved puts a message that is in removed/ back into the queue. Those of its
 // recipients are open then that were removed.
-func UndoShelved(q Request) (Result, error) {
-	var res Result
+func UndoShelved(q Request) (res Result, err error) {
+	if err = q.unshelve(&res); err != nil {
+		err = fmt.Errorf("undo %s: %w", q.ID, err)
+	}
+	return res, err
+}
+
+func (q Request) unshelve(res *Result) error {
 	f, err := q.PostOffice.Removed.OpenSpec(q.ID)
 	if errors.Is(err, postoffice.ErrGone) {
-		return res, fmt.Errorf("undo %s: %w", q.ID, ErrMoved)
+		return ErrMoved
 	}
 	if err != nil {
-		return res, fmt.Errorf("undo %s: %w", q.ID, err)
+		return err
 	}
 	defer f.Close()
-	err = f.Lock()
-	if err != nil {
-		return res, fmt.Errorf("undo %s: %w", q.ID, err)
+	if err := f.Lock(); err != nil {
+		return err
 	}
 	// While the lock was waited for, another undo may have put it back, or its time in
 	// removed/ be over.
 	moved, err := f.Replaced()
 	if errors.Is(err, postoffice.ErrGone) || moved {
-		err = ErrMoved
+		return ErrMoved
 	}
 	if err != nil {
-		return res, fmt.Errorf("undo %s: %w", q.ID, err)
+		return err
 	}
 	spec, err := read(f)
-	if err == nil {
-		err = q.reopen(f, spec, &res)
-	}
-	if errors.Is(err, errRestored) {
-		err = nil
-	}
-	if err == nil {
-		// Crash: it is in removed/ with open recipients: still removed, and put back by
-		// the next undo.
-		res.Name, err = q.PostOffice.Removed.Unshelve(q.ID, spec.Message)
-	}
 	if err != nil {
-		return res, fmt.Errorf("undo %s: %w", q.ID, err)
+		return err
 	}
-	return res, nil
+	if err := q.reopen(f, spec, res); err != nil && !errors.Is(err, errRestored) {
+		return err
+	}
+	// Crash: it is in removed/ with open recipients: still removed, and put back by
+	// the next undo.
+	res.Name, err = q.PostOffice.Removed.Unshelve(q.ID, spec.Message)
+	return err
 }
 
 // reopen records that removed recipients are open again.

@@ -10,35 +10,35 @@ import (
 // Hold has the open recipients of transport/name wait until a time, or if that is zero,
 // until they are released. Those that are held already are held anew.
 func Hold(q Request, name string, until time.Time) (Result, error) {
-	return q.say(name, "hold", func(c *chosen) bool { return true }, func(list []chosen) workspec.Event {
-		return q.event(workspec.EventHold, list, workspec.UntilAttr(until)...)
-	})
+	return q.say(name, "hold", workspec.EventHold, func(*chosen) bool { return true }, workspec.UntilAttr(until)...)
 }
 
 // Release ends a hold.
 func Release(q Request, name string) (Result, error) {
-	return q.say(name, "release", func(c *chosen) bool { return c.order.Held(q.Now) }, func(list []chosen) workspec.Event {
-		return q.event(workspec.EventRelease, list)
-	})
+	return q.say(name, "release", workspec.EventRelease, func(c *chosen) bool { return c.order.Held(q.Now) })
 }
 
 // Freeze has the open recipients of transport/name wait for an operator: they do not
 // expire. cause is one word, workspec.CausePerson for an operator.
 func Freeze(q Request, name, cause string) (Result, error) {
-	return q.say(name, "freeze", func(c *chosen) bool { return c.order.Freeze == nil }, func(list []chosen) workspec.Event {
-		return q.event(workspec.EventFrozen, list, workspec.Attr{Key: workspec.KeyCause, Value: cause})
-	})
+	return q.say(name, "freeze", workspec.EventFrozen, func(c *chosen) bool { return c.order.Freeze == nil },
+		workspec.Attr{Key: workspec.KeyCause, Value: cause})
 }
 
 // Thaw has frozen recipients tried again: their time begins anew.
 func Thaw(q Request, name string) (Result, error) {
-	return q.say(name, "thaw", func(c *chosen) bool { return c.order.Freeze != nil }, func(list []chosen) workspec.Event {
-		return q.event(workspec.EventThawed, list)
+	return q.say(name, "thaw", workspec.EventThawed, func(c *chosen) bool { return c.order.Freeze != nil })
+}
+
+// say writes an event about the open recipients that fits accepts; no tag changes.
+func (q *Request) say(name, verb, event string, fits func(*chosen) bool, more ...workspec.Attr) (Result, error) {
+	return q.apply(name, verb, fits, func(_ *workspec.Spec, list []chosen) decision {
+		return decision{event: q.event(event, list, more...), tag: workspec.TagLocked}
 	})
 }
 
-// say writes an order that changes no tag.
-func (q *Request) say(name, verb string, fits func(*chosen) bool, event func([]chosen) workspec.Event) (Result, error) {
+// apply makes a decision about the open recipients that fits accepts.
+func (q *Request) apply(name, verb string, fits func(*chosen) bool, decide func(*workspec.Spec, []chosen) decision) (Result, error) {
 	q.Failed = false
 	res := Result{Name: name}
 	err := q.locked(name, func(f *postoffice.Spec, spec *workspec.Spec) error {
@@ -50,7 +50,7 @@ func (q *Request) say(name, verb string, fits func(*chosen) bool, event func([]c
 			return ErrNothing
 		}
 		res.fill(list)
-		return q.decide(f, spec, decision{event: event(list), tag: workspec.TagLocked}, list)
+		return q.decide(f, spec, decide(spec, list), list)
 	})
 	return res, q.finish(res, verb, err)
 }

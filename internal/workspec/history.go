@@ -413,6 +413,20 @@ func (e *Event) Recipients() []int64 {
 // so takes no more room than an event about one of them.
 const keyRecipients = "rcpts"
 
+// All yields each recipient with its group.
+func (s *Spec) All() iter.Seq2[*Group, *Recipient] {
+	return func(yield func(*Group, *Recipient) bool) {
+		for gi := range s.Groups {
+			g := &s.Groups[gi]
+			for ri := range g.Recipients {
+				if !yield(g, &g.Recipients[ri]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // About yields the recipients that an event is about, as far as they are in s, in the
 // order of the event. It yields none for an event about the whole message.
 func (s *Spec) About(e *Event) iter.Seq[*Recipient] {

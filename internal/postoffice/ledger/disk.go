@@ -181,12 +181,10 @@ func (x *sight) specification(po *postoffice.PostOffice) (n, open int64, err err
 	if err != nil {
 		return 1, 1, nil // zmctl check tells what is wrong with it
 	}
-	for i := range spec.Groups {
-		for k := range spec.Groups[i].Recipients {
-			n++
-			if tag := spec.Groups[i].Recipients[k].Tag; tag != workspec.TagOK && tag != workspec.TagFailed {
-				open++
-			}
+	for _, r := range spec.All() {
+		n++
+		if r.Tag != workspec.TagOK && r.Tag != workspec.TagFailed {
+			open++
 		}
 	}
 	return n, open, nil

@@ -21,33 +21,30 @@ type chosen struct {
 func (q *Request) choose(spec *workspec.Spec, fits func(*chosen) bool) ([]chosen, error) {
 	var list []chosen
 	removal, orders := spec.Removal(), spec.Orders()
-	for gi := range spec.Groups {
-		g := &spec.Groups[gi]
-		for ri := range g.Recipients {
-			c := chosen{group: g, rcpt: &g.Recipients[ri]}
-			if removal.Removed(c.rcpt) || q.Match != nil && !q.Match(g, c.rcpt) {
+	for g, r := range spec.All() {
+		c := chosen{group: g, rcpt: r}
+		if removal.Removed(c.rcpt) || q.Match != nil && !q.Match(g, c.rcpt) {
+			continue
+		}
+		c.order = orders.Of(c.rcpt.Offset)
+		if err := q.look(&c); err != nil {
+			return nil, err
+		}
+		now := *c.rcpt
+		if now.Tag == workspec.TagLocked && !c.busy {
+			now.Tag = workspec.TagToDo // a dead agent's
+		}
+		switch workspec.Decided(removal, orders, &now) {
+		case workspec.TagOK:
+			continue
+		case workspec.TagFailed:
+			if !q.Failed {
 				continue
 			}
-			c.order = orders.Of(c.rcpt.Offset)
-			if err := q.look(&c); err != nil {
-				return nil, err
-			}
-			now := *c.rcpt
-			if now.Tag == workspec.TagLocked && !c.busy {
-				now.Tag = workspec.TagToDo // a dead agent's
-			}
-			switch workspec.Decided(removal, orders, &now) {
-			case workspec.TagOK:
-				continue
-			case workspec.TagFailed:
-				if !q.Failed {
-					continue
-				}
-				c.failed = true
-			}
-			if fits(&c) {
-				list = append(list, c)
-			}
+			c.failed = true
+		}
+		if fits(&c) {
+			list = append(list, c)
 		}
 	}
 	return list, nil

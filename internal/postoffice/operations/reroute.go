@@ -182,22 +182,19 @@ func Pending(spec *workspec.Spec) []Resumed {
 	}
 	var list []Resumed
 	byFile := map[string]int{}
-	for gi := range spec.Groups {
-		for ri := range spec.Groups[gi].Recipients {
-			r := &spec.Groups[gi].Recipients[ri]
-			e := orders.Of(r.Offset).Rerouted()
-			if e == nil || r.Tag == workspec.TagOK || r.Tag == workspec.TagFailed {
-				continue
-			}
-			file := e.Get(workspec.KeyFile)
-			i, ok := byFile[file]
-			if !ok {
-				i = len(list)
-				byFile[file] = i
-				list = append(list, Resumed{File: file})
-			}
-			list[i].Recipients = append(list[i].Recipients, r.Offset)
+	for _, r := range spec.All() {
+		e := orders.Of(r.Offset).Rerouted()
+		if e == nil || r.Tag == workspec.TagOK || r.Tag == workspec.TagFailed {
+			continue
 		}
+		file := e.Get(workspec.KeyFile)
+		i, ok := byFile[file]
+		if !ok {
+			i = len(list)
+			byFile[file] = i
+			list = append(list, Resumed{File: file})
+		}
+		list[i].Recipients = append(list[i].Recipients, r.Offset)
 	}
 	return list
 }

@@ -66,27 +66,23 @@ func (q Request) reopen(f *postoffice.Spec, spec *workspec.Spec, res *Result) er
 	removal := spec.Removal()
 	restored := false
 	var list []chosen
-	for gi := range spec.Groups {
-		g := &spec.Groups[gi]
-		for ri := range g.Recipients {
-			r := &g.Recipients[ri]
-			switch {
-			case removal.Removed(r):
-				if q.Match != nil && !q.Match(g, r) {
-					continue
-				}
-				c := chosen{group: g, rcpt: r}
-				if err := q.look(&c); err != nil {
-					return err
-				}
-				// One that an agent has stays with it, and open if it is not delivered.
-				list = append(list, c)
-				res.Changed = append(res.Changed, r.Address)
-			case removal.Restored(r):
-				// By an undo that was broken off.
-				restored = true
-				res.Changed = append(res.Changed, r.Address)
+	for g, r := range spec.All() {
+		switch {
+		case removal.Removed(r):
+			if q.Match != nil && !q.Match(g, r) {
+				continue
 			}
+			c := chosen{group: g, rcpt: r}
+			if err := q.look(&c); err != nil {
+				return err
+			}
+			// One that an agent has stays with it, and open if it is not delivered.
+			list = append(list, c)
+			res.Changed = append(res.Changed, r.Address)
+		case removal.Restored(r):
+			// By an undo that was broken off.
+			restored = true
+			res.Changed = append(res.Changed, r.Address)
 		}
 	}
 	switch {

@@ -43,17 +43,17 @@ type account struct {
 func (s *reporter) account(f *work) *account {
 	a := &account{}
 	about := f.diagnostics()
-	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+	for g, r := range f.spec.All() {
 		if !final(r.Tag) {
 			a.open++
-			return
+			continue
 		}
 		kind := report.Failed
 		if r.Tag == workspec.TagOK {
 			kind = report.Delivered
 		}
 		if !report.Wanted(r, kind) {
-			return
+			continue
 		}
 		removed := f.removal.Removed(r)
 		switch d := about.of(r, kind); {
@@ -64,7 +64,7 @@ func (s *reporter) account(f *work) *account {
 		case d != nil && !d.Reported:
 			a.add(owed{g: g, r: r, d: d, kind: kind, to: f.reportTo(g)})
 		}
-	})
+	}
 	return a
 }
 
@@ -111,15 +111,15 @@ func (s *reporter) delays(f *work, now time.Time) (due []owed, next time.Time) {
 	var like *workspec.Recipient
 	var to string
 	var times []time.Duration
-	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+	for g, r := range f.spec.All() {
 		if final(r.Tag) || !report.Wanted(r, report.Delayed) || f.orders.Waits(r, now) {
-			return // an operator has it wait: that is not reported
+			continue // an operator has it wait: that is not reported
 		}
 		if g != of {
 			of, to = g, f.reportTo(g)
 		}
 		if to == "" {
-			return
+			continue
 		}
 		if like == nil || like.Channel != r.Channel || like.Host != r.Host {
 			like, times = r, s.reportTimes(r)
@@ -146,7 +146,7 @@ func (s *reporter) delays(f *work, now time.Time) (due []owed, next time.Time) {
 			}
 			break
 		}
-	})
+	}
 	// Z19: for automatic mail failures are enough (RFC 3834 section 2).
 	due = slices.DeleteFunc(due, func(o owed) bool { return report.Automatic(f.header(o.g)) })
 	return due, next
@@ -246,14 +246,14 @@ func (f *work) reopenedAt() map[int64]int64 {
 func undiagnosed(f *work) map[int64]bool {
 	var m map[int64]bool
 	about := f.diagnostics()
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	for _, r := range f.spec.All() {
 		if f.tagOf(r) == workspec.TagFailed && !f.removal.Removed(r) && about.of(r, report.Failed) == nil {
 			if m == nil {
 				m = map[int64]bool{}
 			}
 			m[r.Offset] = true
 		}
-	})
+	}
 	return m
 }
 
@@ -293,14 +293,14 @@ func (s *reporter) explain(f *work) error {
 // The question is not asked of what account has made of the file, but of each recipient.
 func (f *work) unreported() (list []*workspec.Recipient) {
 	about := f.diagnostics()
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	for _, r := range f.spec.All() {
 		if r.Tag != workspec.TagFailed || f.removal.Removed(r) || !report.Wanted(r, report.Failed) {
-			return
+			continue
 		}
 		if d := about.of(r, report.Failed); d == nil || !d.Reported {
 			list = append(list, r)
 		}
-	})
+	}
 	return list
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
-	"zmailer/internal/workspec"
 )
 
 // ErrMessageGone means that a specification has open recipients and its message is missing:
@@ -87,11 +86,11 @@ func (f *work) removedID() (postoffice.SpoolID, bool) {
 // openRecipients counts the recipients that are not final by tag or by decision.
 func (f *work) openRecipients() int {
 	n := 0
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	for _, r := range f.spec.All() {
 		if !final(f.tagOf(r)) {
 			n++
 		}
-	})
+	}
 	return n
 }
 
@@ -149,13 +148,13 @@ func (s *Store) Abandon(name string) error {
 	if err := s.reportOwed(f); err != nil {
 		return err
 	}
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	for _, r := range f.spec.All() {
 		if !final(r.Tag) {
 			s.Log.Error("message-lost", "name", f.Name, "rcpt", r.Address, "channel", r.Channel, "host", r.Host,
 				"reason", "the file in queue/ was removed while this recipient was open",
 				"advice", "to go on, put message and specification back from a copy and quarantine/; else inform the sender")
 		}
-	})
+	}
 	s.enterHalf(f)
 	return s.quarantine(f.Name, "message-gone", "the message is gone and recipients are open")
 }

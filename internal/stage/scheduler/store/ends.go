@@ -24,7 +24,7 @@ type ender struct {
 func (s *reporter) ends(f *work) ledger.Outcomes {
 	var e ledger.Outcomes
 	expired := expiredIn(f.spec)
-	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+	for g, r := range f.spec.All() {
 		switch {
 		case r.Tag == workspec.TagOK && f.orders.Of(r.Offset).Rerouted() != nil:
 			e.Rerouted++
@@ -40,7 +40,7 @@ func (s *reporter) ends(f *work) ledger.Outcomes {
 		default:
 			e.Failed++
 		}
-	})
+	}
 	return e
 }
 
@@ -61,11 +61,11 @@ func (s *reporter) unreportedBy(f *work) (n int64) {
 			reported[d.Of] = true
 		}
 	}
-	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+	for g, r := range f.spec.All() {
 		if r.Tag == workspec.TagFailed && !f.removal.Removed(r) && !reported[r.Offset] && report.Wanted(r, report.Failed) && f.reportTo(g) != "" {
 			n++
 		}
-	})
+	}
 	return n
 }
 
@@ -123,15 +123,17 @@ func (s *ender) finishFailed(f *work) (done bool, err error) {
 // undecided reports whether a recipient is open, or has a tag that differs from an operator's
 // decision: its copy may still be on its way to the router.
 func (f *work) undecided() (open bool) {
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	for _, r := range f.spec.All() {
 		open = open || !final(r.Tag) || f.tagOf(r) != r.Tag
-	})
+	}
 	return open
 }
 
 // count returns the number of recipients.
 func (f *work) count() (n int) {
-	f.recipients(func(*workspec.Group, *workspec.Recipient) { n++ })
+	for range f.spec.All() {
+		n++
+	}
 	return n
 }
 
@@ -209,7 +211,9 @@ func (s *loader) enterBack(f *work, l *Loaded) {
 		return
 	}
 	back := false
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) { back = back || f.removal.Restored(r) })
+	for _, r := range f.spec.All() {
+		back = back || f.removal.Restored(r)
+	}
 	if back {
 		s.Ledger.Routed(f.ledgerID(), l.Total, false)
 	}

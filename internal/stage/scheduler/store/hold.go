@@ -23,14 +23,14 @@ type holds struct {
 
 // holds calls fn for each open recipient that waits for a condition and for nothing else.
 func (s *holds) holds(f *work, now time.Time, fn func(r *workspec.Recipient, settings *conf.Settings)) {
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	for _, r := range f.spec.All() {
 		if r.Tag != workspec.TagToDo || r.Channel != builtin.Hold || f.orders.Waits(r, now) {
-			return
+			continue
 		}
 		if settings, unserved := s.Unserved(r); unserved {
 			fn(r, settings)
 		}
-	})
+	}
 }
 
 // holding reports whether the condition of a recipient on channel hold holds, and if not,
@@ -222,14 +222,14 @@ func (s *recorder) unservedUntil(f *work, r *workspec.Recipient, settings *conf.
 // if none is.
 func (s *recorder) nextUnserved(f *work) (next time.Time) {
 	noted := unservedSince(f.spec)
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	for _, r := range f.spec.All() {
 		if r.Tag != workspec.TagToDo {
-			return
+			continue
 		}
 		if settings, unserved := s.Unserved(r); unserved && !f.orders.Waits(r, s.Now()) {
 			next = Earliest(next, s.unservedUntil(f, r, settings, noted))
 		}
-	})
+	}
 	return next
 }
 
@@ -242,15 +242,15 @@ func (s *recorder) expireUnserved(f *work, now time.Time) (int, error) {
 	var c changes
 	err := f.underLock(func() error {
 		noted := unservedSince(f.spec)
-		f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		for g, r := range f.spec.All() {
 			settings, unserved := s.Unserved(r)
 			if r.Tag != workspec.TagToDo || !unserved || f.orders.Waits(r, now) {
-				return
+				continue
 			}
 			if at := s.unservedUntil(f, r, settings, noted); !at.IsZero() && !at.After(now) {
 				s.giveUp(f, g, r, &c, nil, "", now)
 			}
-		})
+		}
 		if len(c.lines) == 0 {
 			return nil
 		}

@@ -206,12 +206,12 @@ func startHosts(spec *workspec.Spec) []string {
 // deadLocks returns the owners of the file's locks whose processes have ended.
 func (s *Env) deadLocks(f *work) map[int]bool {
 	var dead map[int]bool
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	for _, r := range f.spec.All() {
 		if r.Tag != workspec.TagLocked {
-			return
+			continue
 		}
 		if _, known := dead[r.Owner]; known {
-			return
+			continue
 		}
 		if dead == nil {
 			dead = map[int]bool{}
@@ -222,14 +222,14 @@ func (s *Env) deadLocks(f *work) map[int]bool {
 			alive = true
 		}
 		dead[r.Owner] = !alive
-	})
+	}
 	return dead
 }
 
 // wantsMending reports whether mend has something to do.
 func (s *loader) wantsMending(f *work, dead map[int]bool) bool {
 	found, failed := false, false
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	for _, r := range f.spec.All() {
 		found = found || f.tagOf(r) != r.Tag
 		switch r.Tag {
 		case workspec.TagLocked:
@@ -239,7 +239,7 @@ func (s *loader) wantsMending(f *work, dead map[int]bool) bool {
 		case workspec.TagFailed:
 			failed = true
 		}
-	})
+	}
 	return found || failed && len(undiagnosed(f)) > 0
 }
 
@@ -255,7 +255,7 @@ func (s *loader) mend(f *work, dead map[int]bool) error {
 		now := s.Now()
 		missing := undiagnosed(f)
 		last := lastDeferrals(f.spec)
-		f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+		for g, r := range f.spec.All() {
 			if r.Tag == workspec.TagLocked && dead[r.Owner] {
 				s.Log.Warn("recovered", "id", f.id, "name", f.Name, "rcpt", r.Address, "action", "unlocked", "owner", r.Owner)
 				c.event(workspec.Event{Time: now, Recipient: r.Offset, Event: workspec.EventUnlocked,
@@ -275,7 +275,7 @@ func (s *loader) mend(f *work, dead map[int]bool) error {
 			case r.Tag == workspec.TagToDo && r.Channel == builtin.Bitbucket:
 				s.dropNow(f, g, r, &c, now)
 			}
-		})
+		}
 		if err := c.write(f); err != nil {
 			return err
 		}
@@ -327,20 +327,20 @@ func (s *loader) describe(f *work, dead map[int]bool) (*Loaded, error) {
 	var c changes
 	now := s.Now()
 	n := 0
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	for _, r := range f.spec.All() {
 		l.Total++
 		if !final(r.Tag) {
 			n++
 		}
-	})
+	}
 	l.Open = make([]Waiting, 0, n)
-	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+	for g, r := range f.spec.All() {
 		if final(r.Tag) {
 			if l.Final == nil {
 				l.Final = map[int64]bool{}
 			}
 			l.Final[r.Offset] = r.Tag == workspec.TagOK
-			return
+			continue
 		}
 		locked := r.Tag == workspec.TagLocked && !dead[r.Owner]
 		if !locked && f.orders.Waits(r, now) {
@@ -348,20 +348,20 @@ func (s *loader) describe(f *work, dead map[int]bool) (*Loaded, error) {
 				l.Wake = Earliest(l.Wake, o.Until)
 			}
 			l.setAside(r)
-			return
+			continue
 		}
 		settings, ok := s.served(f, r, held[r.Offset], &c)
 		if !ok {
 			l.Unserved = true
 			l.setAside(r)
-			return
+			continue
 		}
 		e := last[r.Offset]
 		if e == nil && (settings.NotBefore != "" || settings.MinAge > 0) {
 			e = s.waitForFirst(f, g, r, settings, &c)
 		}
 		l.Open = append(l.Open, s.waiting(f, g, r, settings, e, locked))
-	})
+	}
 	slices.SortStableFunc(l.Open, func(a, b Waiting) int {
 		return cmp.Or(strings.Compare(a.Channel, b.Channel), strings.Compare(strings.ToLower(a.Host), strings.ToLower(b.Host)), cmp.Compare(a.Offset, b.Offset))
 	})

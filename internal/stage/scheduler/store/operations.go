@@ -144,11 +144,11 @@ func (s *decisions) logOperations(f *work, from int) {
 		for _, off := range e.Recipients() {
 			wanted[off] = true
 		}
-		f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+		for _, r := range f.spec.All() {
 			if wanted[r.Offset] {
 				s.logOperation(word, id, f.Name, e, r, ends[r.Offset])
 			}
-		})
+		}
 	}
 }
 

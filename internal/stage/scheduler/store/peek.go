@@ -47,10 +47,10 @@ func (s *Store) Peek(name string) (*Peeked, error) {
 	}
 	p := &Peeked{ID: f.id, Sender: f.spec.Groups[0].Sender.Address, Origin: whoseMail(f.spec), Away: f.away()}
 	last, now := lastDeferrals(f.spec), s.Now()
-	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+	for g, r := range f.spec.All() {
 		r.Tag = f.tagOf(r)
 		if final(r.Tag) {
-			return
+			continue
 		}
 		settings, unserved := s.Unserved(r)
 		switch {
@@ -66,7 +66,7 @@ func (s *Store) Peek(name string) (*Peeked, error) {
 				p.Failed = append(p.Failed, HostFailure{ThreadName(w.Channel, w.Host), e.Time})
 			}
 		}
-	})
+	}
 	slices.SortStableFunc(p.Open, func(a, b Waiting) int {
 		return strings.Compare(ThreadName(a.Channel, a.Host), ThreadName(b.Channel, b.Host))
 	})
@@ -139,9 +139,9 @@ func (s *Store) OpenRecipients(name string, id postoffice.SpoolID, channel, host
 	}
 	now := s.Now()
 	last, orders := lastDeferrals(f.spec), f.spec.Orders()
-	f.recipients(func(g *workspec.Group, r *workspec.Recipient) {
+	for g, r := range f.spec.All() {
 		if final(f.removal.Tag(r)) || channel != "" && (r.Channel != channel || !strings.EqualFold(r.Host, host)) {
-			return
+			continue
 		}
 		w := OpenRecipient{Channel: strings.Clone(r.Channel), Host: strings.Clone(r.Host), Address: strings.Clone(r.Address), Sender: strings.Clone(g.Sender.Address),
 			Offset: r.Offset, Accepted: f.arrival(), State: "queued"}
@@ -169,6 +169,6 @@ func (s *Store) OpenRecipients(name string, id postoffice.SpoolID, channel, host
 			w.State, w.Until = "held", o.Until
 		}
 		list = append(list, w)
-	})
+	}
 	return list
 }

@@ -343,16 +343,16 @@ func (f *work) nextWake(now time.Time) (next time.Time, woken bool) {
 		return time.Time{}, false
 	}
 	last := lastDeferrals(f.spec)
-	f.recipients(func(_ *workspec.Group, r *workspec.Recipient) {
+	for _, r := range f.spec.All() {
 		o := f.orders.Of(r.Offset)
 		if r.Tag != workspec.TagToDo || o.Hold == nil || o.Freeze != nil || o.Until.IsZero() {
-			return
+			continue
 		}
 		if o.Held(now) {
 			next = Earliest(next, o.Until)
 		} else if e := last[r.Offset]; e == nil || e.Time.Before(o.Until) {
 			woken = true
 		}
-	})
+	}
 	return next, woken
 }

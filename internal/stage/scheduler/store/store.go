@@ -169,16 +169,6 @@ func (f *work) tagOf(r *workspec.Recipient) workspec.Tag {
 // of close(2) means nothing.
 func (f *work) close() { _ = f.Close() }
 
-// recipients calls fn for each recipient.
-func (f *work) recipients(fn func(g *workspec.Group, r *workspec.Recipient)) {
-	for gi := range f.spec.Groups {
-		g := &f.spec.Groups[gi]
-		for ri := range g.Recipients {
-			fn(g, &g.Recipients[ri])
-		}
-	}
-}
-
 // find returns the recipient at an offset; offsets ascend in a group.
 func (f *work) find(offset int64) (*workspec.Group, *workspec.Recipient) {
 	for gi := range f.spec.Groups {

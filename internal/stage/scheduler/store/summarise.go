@@ -59,7 +59,9 @@ func (s *summariser) Summarise(name string) error {
 func (s *summariser) summarise(f *work) error {
 	err := f.underLock(func() error {
 		locked := false
-		f.recipients(func(_ *workspec.Group, r *workspec.Recipient) { locked = locked || r.Tag == workspec.TagLocked })
+		for _, r := range f.spec.All() {
+			locked = locked || r.Tag == workspec.TagLocked
+		}
 		if locked {
 			return nil // by an agent of a scheduler that died, or to be mended first
 		}

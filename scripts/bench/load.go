@@ -25,7 +25,7 @@ type world struct {
 	options
 	system system
 	sink   *peer.Sink
-	dead   string // of dead.example: nobody listens there
+	dead   string // of dead.example: no process listens there
 	mu     sync.Mutex
 	at     []time.Time // when recipient nI arrived
 	left   int

@@ -246,7 +246,7 @@ func (t *tree) settle(limit time.Duration) {
 	}
 }
 
-// private is the memory that the processes share with nobody, all together.
+// private is the memory that the processes do not share, all together.
 func (t *tree) private() (total int64) {
 	for _, p := range t.processes() {
 		total += field(fmt.Sprintf("/proc/%d/smaps_rollup", p.pid), "Private_Clean:", "Private_Dirty:")

@@ -64,7 +64,7 @@ func (c *counts) total() (n float64) {
 // tick is what /proc counts processor time in.
 const tick = 1e6 / 100
 
-// proc reads what /proc tells of a process and its descendants, by program. names is
+// proc reads what /proc has about a process and its descendants, by program. names is
 // filled with the program of each process and thread.
 func proc(root int, names map[int]string) (all, error) {
 	a := all{}

@@ -143,7 +143,7 @@ func allocations(b byProcess, bin string, programs []string) (events []event, re
 	return events, takeAway, nil
 }
 
-// command tells the kernel of a probe.
+// command registers a probe in the kernel.
 func command(text string) error {
 	f, err := os.OpenFile(filepath.Join(filepath.Dir(tracing), "uprobe_events"), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	ringSize = 32 << 20
 )
 
-// traceable tells why the kernel's tracepoints cannot be used.
+// traceable returns why the kernel's tracepoints cannot be used.
 func traceable() error {
 	if _, err := tracepoint("raw_syscalls/sys_exit"); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (t *tracer) count(on bool) error {
 	return nil
 }
 
-// end stops, reads what is left and tells whether the kernel had to leave records out.
+// end stops, reads what is left and reports whether the kernel had to leave records out.
 func (t *tracer) end() error {
 	if err := t.count(false); err != nil {
 		return err

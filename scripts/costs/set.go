@@ -216,7 +216,7 @@ func (p *pipeline) run(o options) error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return p.said(fmt.Errorf("nobody listens on %s: %w", p.addr, err))
+			return p.said(fmt.Errorf("no process listens on %s: %w", p.addr, err))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

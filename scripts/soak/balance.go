@@ -34,7 +34,7 @@ func (s *soak) balance() error {
 	}
 	s.settledByHand = len(ids)
 	if len(strange) > 0 {
-		return fmt.Errorf("the ledger does not balance, and nobody removed these: %s", strings.Join(strange, " "))
+		return fmt.Errorf("the ledger does not balance, and no one removed these: %s", strings.Join(strange, " "))
 	}
 	if len(ids) == 0 {
 		return nil
@@ -68,7 +68,7 @@ func (s *soak) imbalances() ([]imbalance, error) {
 	return b.Wrong, nil
 }
 
-// wasRemoved tells whether a spool ID is that of a message, or a report on one, that was
+// wasRemoved reports whether a spool ID is that of a message, or a report on one, that was
 // removed by hand, or of a copy of one. A message that was touched, and then routed again
 // without its specification or put back by a clerk, has another ID, and to the ledger the
 // first is missing.

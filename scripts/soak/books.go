@@ -40,7 +40,7 @@ type message struct {
 	closed  bool // the submitter has got its answer, or never will
 	open    int  // places that nothing has come to
 	copies  int  // made by hand
-	removed bool // by hand, of that or a copy: may have come to nobody
+	removed bool // by hand, of that or a copy: may have come to no one
 	again   int  // edits that may deliver it again
 	touched bool // by hand, or a report on it was
 	reports edited
@@ -85,7 +85,7 @@ func newBooks() *books {
 	return &books{messages: map[int]*message{}, ids: map[string]int{}, reports: map[string]int{}, torn: map[string]int{}, count: map[string]int{}}
 }
 
-// sender is the envelope sender of a message, which tells its number.
+// sender is the envelope sender of a message, which has its number.
 func sender(seq int) string { return fmt.Sprintf("b.%d@%s", seq, backDomain) }
 
 // numberIn is the number in an address that is one message's own; 0: it is shared.
@@ -176,7 +176,7 @@ func (b *books) arrived(at string, a *arrival) {
 	}
 	m := b.messages[seq]
 	if m == nil {
-		b.wrong = append(b.wrong, fmt.Sprintf("%s: a message came that nobody sent, with mark %d", at, a.seq))
+		b.wrong = append(b.wrong, fmt.Sprintf("%s: a message came that no one sent, with mark %d", at, a.seq))
 		return
 	}
 	p := m.places[at]
@@ -265,7 +265,7 @@ func (b *books) settleDoubts() {
 		}
 		m := b.messages[seq]
 		if m == nil {
-			b.wrong = append(b.wrong, fmt.Sprintf("the log is in doubt about %s of %s, which nobody knows", d.rcpt, d.id))
+			b.wrong = append(b.wrong, fmt.Sprintf("the log is in doubt about %s of %s, which is unknown", d.rcpt, d.id))
 			continue
 		}
 		if d.rcpt == sender(seq) {

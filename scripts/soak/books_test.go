@@ -79,7 +79,7 @@ func TestEveryMismatchIsNamed(t *testing.T) {
 			comeAs(b, far, "X-Soak: 64\nSubject: message 64\n\nothers\n")
 		}, "came to " + far + " with other bytes"},
 		"to somebody else":     {func(b *books) { come(b, sent(b, 64, delivers, far), other) }, "to whom it was not sent"},
-		"from nobody":          {func(b *books) { comeAs(b, "u0@mta.example", "X-Soak: 64\n\n") }, "nobody sent"},
+		"from no one":          {func(b *books) { comeAs(b, "u0@mta.example", "X-Soak: 64\n\n") }, "no one sent"},
 		"refused and yet here": {func(b *books) { m := sent(b, 64, delivers, far); m.state = refused; come(b, m, far) }, "it was refused"},
 		"unsure, and nothing":  {func(b *books) { sent(b, 64, delivers, far).state = unsure }, ""},
 		"unsure, and a half":   {func(b *books) { m := sent(b, 64, delivers, far, other); m.state = unsure; come(b, m, far) }, "arrived 0 times"},

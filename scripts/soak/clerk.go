@@ -13,9 +13,9 @@ import (
 // clerks give orders at the same time.
 const clerks = 2
 
-// clerk gives orders about queued mail, as a person does. None of them changes what is
+// clerk gives orders about queued mail, as an operator does. None of them changes what is
 // expected of a message: takeBack undoes removals and ends what is held and frozen, and
-// only recipients that nobody ever takes are given up.
+// only recipients that no server ever takes are given up.
 func (s *soak) clerk(ctx context.Context, d *dice) error {
 	for d.pause(ctx, 50*time.Millisecond, 700*time.Millisecond) {
 		args := orderOf(d)
@@ -164,7 +164,7 @@ func (s *soak) again(ctx context.Context, args ...string) error {
 		if code == 0 || code == 1 {
 			return nil
 		}
-		// Nothing tells when an agent, or the scheduler, is done with a message.
+		// There is no event when an agent, or the scheduler, is done with a message.
 		if code != 75 || !wait(ctx, 200*time.Millisecond) {
 			return fmt.Errorf("zmctl %s: exit code %d: %s", strings.Join(args, " "), code, out)
 		}

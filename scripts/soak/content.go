@@ -121,7 +121,7 @@ func (a *arrival) line(b []byte) {
 	if !a.begun && !a.body {
 		if rest, ok := bytes.CutPrefix(b, []byte(mark)); ok {
 			a.begun = true
-			a.seq, _ = strconv.Atoi(strings.TrimSpace(string(rest))) // 0 is nobody's
+			a.seq, _ = strconv.Atoi(strings.TrimSpace(string(rest))) // 0: no one's
 			a.hash = sha256.New()
 		}
 	}

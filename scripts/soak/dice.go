@@ -54,7 +54,7 @@ func wait(ctx context.Context, length time.Duration) bool {
 // say puts a line into the schedule.
 func (d *dice) say(format string, args ...any) { d.to.say(d.actor, fmt.Sprintf(format, args...)) }
 
-// schedule is the file that tells what was done, and when.
+// schedule is the file that records what was done, and when.
 type schedule struct {
 	mu    sync.Mutex
 	w     io.Writer

@@ -180,7 +180,7 @@ func inode(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// mine tells a file that is no message.
+// mine reports whether a file is one of ours and no message.
 func (h *hand) mine(ino uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -192,7 +192,7 @@ var (
 	rcptLine = regexp.MustCompile(`(?m)^(?:to <|r.{11}\S+ \S+ )([a-z]+)\.(\d+)[.@]`)
 )
 
-// whose tells from the head of a file which message it belongs to, 0 if it cannot be
+// whose returns, from the head of a file, which message it belongs to, 0 if it cannot be
 // known, and whether it is a report on it.
 func whose(head []byte, spec bool) (seq int, report bool) {
 	if !spec {
@@ -270,14 +270,14 @@ func (h *hand) dropHalves(names []string) {
 	}
 }
 
-// half tells, in quarantine/, a specification that has lost its message by an edit.
+// half reports whether a name is, in quarantine/, a specification that has lost its message by an edit.
 func (h *hand) half(name string) bool {
 	base, ok := strings.CutPrefix(name, "quarantine/transport.")
 	base, why, _ := strings.Cut(base, ".")
 	return ok && h.halves[base] && strings.HasPrefix(why, "message-gone")
 }
 
-// oddly tells, in quarantine/, what odd has put into public/ or a router directory.
+// oddly reports whether a name is, in quarantine/, what odd has put into public/ or a router directory.
 func (h *hand) oddly(name string) bool {
 	return slices.ContainsFunc(h.strange, func(was string) bool { return name == putAway(was) })
 }

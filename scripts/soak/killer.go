@@ -73,7 +73,7 @@ func (s *soak) signal(ctx context.Context, d *dice, sig syscall.Signal, names []
 	return nil
 }
 
-// tired tells that a daemon was ended so often that zmctl run waits long before its
+// tired reports whether a daemon was ended so often that zmctl run waits long before its
 // next start.
 func (s *soak) tired() bool {
 	s.mu.Lock()

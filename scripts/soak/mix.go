@@ -114,7 +114,7 @@ func (m *message) add(rcpt string, f fate, places ...string) {
 	}
 }
 
-// own is a recipient whose address is this message's alone. The word tells its server
+// own is a recipient whose address is this message's alone. The word is for its server
 // what to do.
 func (x *mix) own(m *message, word, domain string, f fate) {
 	a := fmt.Sprintf("%s.%d.%d@%s", word, m.seq, len(m.rcpts), domain)

@@ -52,7 +52,7 @@ func (s *soak) reloads(ctx context.Context, d *dice) (err error) {
 	return nil
 }
 
-// changeConf is setConf while nobody starts the whole system, which would refuse a file of
+// changeConf is setConf while no one starts the whole system, which would refuse a file of
 // which half is written.
 func (s *soak) changeConf(text string, inPlace bool) error {
 	s.starting.Lock()

@@ -42,7 +42,7 @@ type soak struct {
 	ended   map[string]int // how often each daemon was ended since all were started
 	events  chan struct{}
 	hand    *hand
-	// settledByHand are messages that the ledger misses for a removal; below 0: nobody has
+	// settledByHand are messages that the ledger misses for a removal; below 0: no one has
 	// asked it.
 	settledByHand int
 }

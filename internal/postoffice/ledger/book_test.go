@@ -111,7 +111,7 @@ func TestPowerLossIsKnownByWhoDidNotClose(t *testing.T) {
 		lines []string
 		want  bool
 	}{
-		"nobody":                          {[]string{"in S1A1 1"}, false},
+		"no process":                      {[]string{"in S1A1 1"}, false},
 		"running":                         {[]string{"open router 1 now"}, false},
 		"closed in order":                 {[]string{"open router 1 before", "close router 1"}, false},
 		"one of two closed":               {[]string{"open router 1 before", "open scheduler 2 before", "close router 1"}, true},
@@ -141,6 +141,7 @@ func TestDamagedBaseIsRefused(t *testing.T) {
 	}
 	for old, edited := range map[string]string{
 		"accepted=0": "accepted=", "through 0": "through x", "since ": "sins ", "in S1A1 1": "in S1A1 one", "end 9": "end 8", "messages": "mails",
+		" routed ": "\n routed ", "zmailer ledger 1\n": "", " in ": " \x00\x00 ", " open ": " opened ",
 	} {
 		text := strings.Replace(raw, old, edited, 1)
 		if b := newBook(); text == raw || b.parse([]byte(text)) {

@@ -297,7 +297,7 @@ func (x *comparison) say(id postoffice.SpoolID, k Kind, n int64, disk string) {
 	x.wrong = append(x.wrong, Mismatch{ID: id, Kind: k, Recipients: n, Ledger: x.book.Records[id].words(), Disk: disk})
 }
 
-// words tells what a record says.
+// words describes a record.
 func (r *Record) words() string {
 	if r == nil {
 		return "does not know it"

@@ -179,7 +179,7 @@ func (x *sight) specification(po *postoffice.PostOffice) (n, open int64, err err
 	}
 	spec, err := workspec.Parse(raw)
 	if err != nil {
-		return 1, 1, nil // zmctl check tells what is wrong with it
+		return 1, 1, nil // zmctl check reports what is wrong with it
 	}
 	for _, r := range spec.All() {
 		n++

@@ -46,7 +46,7 @@ func through(f durable.FS) (int, error) {
 
 // fold brings the lines of journals that no one writes any more into base: what is done
 // with is counted and forgotten, the rest is there line by line. Only the scheduler
-// calls it. It tells how many journals are gone.
+// calls it. It returns how many journals are gone.
 func fold(po *postoffice.PostOffice) (int, error) {
 	f := po.FS()
 	have, err := survey(f)

@@ -290,7 +290,7 @@ func (j *Journal) tryOpen() (h *handle, err error) {
 		return nil, err
 	}
 	if named, err := j.po.FS().Stat(journalName); err != nil || named.Ino != info.Ino {
-		return nil, nil // the next try tells of an error
+		return nil, nil // the next try finds an error
 	}
 	// A last line that was torn gets no end of its own: "in S1A1 12" may be left of one with
 	// 123 in it, and with its end would count. Ours is joined to it; ParseLine finds it there.
@@ -301,7 +301,7 @@ func (j *Journal) tryOpen() (h *handle, err error) {
 func (j *Journal) complain(err error) {
 	switch {
 	case err != nil && j.trouble == nil:
-		j.c.Log.Error("ledger-trouble", "reason", err, "advice", "mail goes on; zmctl check --ledger tells what is missing")
+		j.c.Log.Error("ledger-trouble", "reason", err, "advice", "mail goes on; zmctl check --ledger lists what is missing")
 	case err == nil && j.trouble != nil:
 		j.c.Log.Info("ledger-recovered")
 	}

@@ -36,7 +36,7 @@ func StartPatience() Patience { return Patience{Looks: 4, Pause: 50 * time.Milli
 
 // Settle enters, after a loss of power or into a new ledger, what ledger and disk
 // contradict each other about: messages that are nowhere as unknown, messages that
-// nothing tells of as found. Without a loss of power it does nothing: an imbalance is
+// no line names as found. Without a loss of power it does nothing: an imbalance is
 // then an operator's to explain. The scheduler calls it at its start, when it has taken up
 // what was interrupted.
 func (j *Journal) Settle(ctx context.Context, patience Patience) (Settled, error) {

@@ -39,7 +39,7 @@ func checked(t *testing.T, files map[string]string) (string, bool) {
 	return strings.ReplaceAll(out.String(), dir+"/", ""), ok
 }
 
-// M30, Z8: what is allowed and hardly meant is told: clauses that nothing reaches, programs
+// M30, Z8: what is allowed and hardly meant is a warning: clauses that nothing reaches, programs
 // that are not there, limits that others undo, routes to channels that nothing serves.
 func TestHardlyMeantConfigurations(t *testing.T) {
 	got, ok := checked(t, map[string]string{

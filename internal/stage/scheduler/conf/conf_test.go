@@ -77,7 +77,7 @@ func TestGoldenConfigurations(t *testing.T) {
 	}
 }
 
-// M30: every error of a bad configuration is told, with file, line and column.
+// M30: every error of a bad configuration is reported, with file, line and column.
 func TestGoldenErrors(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.conf")
 	if err != nil || len(files) == 0 {
@@ -126,15 +126,12 @@ func TestBuiltInConfigurationServesEveryChannel(t *testing.T) {
 }
 
 func FuzzParseConf(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.conf")
-	for _, file := range files {
-		if text, err := os.ReadFile(file); err == nil {
-			f.Add(string(text), "smtp", "mx.example.org")
-		}
-	}
-	bad, _ := filepath.Glob("testdata/bad/*.conf")
-	for _, file := range bad {
-		if text, err := os.ReadFile(file); err == nil {
+	for _, names := range []string{"testdata/*.conf", "testdata/bad/*.conf"} {
+		files, err := filepath.Glob(names)
+		assert.Must(f, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			assert.Must(f, err)
 			f.Add(string(text), "smtp", "mx.example.org")
 		}
 	}
@@ -234,8 +231,7 @@ func TestAtk3HalfOfThePlacesAreKept(t *testing.T) {
 	}
 }
 
-// Z8: who serves a channel and host is told for each as the engine would find it, and
-// that nobody does.
+// Z8: Service agrees with the engine on who serves a channel and host, also if no clause does.
 func TestServiceOfEachChannelAndHostIsTold(t *testing.T) {
 	conf, err := Parse("/etc/scheduler.conf", []byte(`*/* maxthr=3
 smtp/slow.example
@@ -267,7 +263,7 @@ uucp/*
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Service{}, "Text")); diff != "" {
 			t.Errorf("%s: want -, got +\n%s", line, diff)
 		}
-		// What is told is what the scheduler would do.
+		// That is what the scheduler would do.
 		if served := conf.Match(want.Channel, want.Host) != nil; want.Channel != "error" && want.Channel != "bitbucket" && want.Channel != "hold" && served != got.Served {
 			t.Errorf("%s: told that served is %v", line, got.Served)
 		}

@@ -19,8 +19,8 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// counter is a message, a scheduler's hands on it, and a person at the counter: the
-// person's orders come between any two operations of the scheduler, and the other way
+// counter is a message, the scheduler's steps and an operator: the
+// operator's operations come between any two operations of the scheduler, and the other way
 // round.
 type counter struct {
 	*box
@@ -80,9 +80,9 @@ func (c *counter) must(err error) {
 	assert.Must(c.T, err)
 }
 
-// at is an order at the counter, about the first recipient.
+// at is a request about the first recipient.
 func (c *counter) at() operations.Request {
-	return operations.Request{PostOffice: c.desk, ID: c.id, Now: c.Now, Who: "a person", Order: "20261121-081400-x-1",
+	return operations.Request{PostOffice: c.desk, ID: c.id, Now: c.Now, Who: "an operator", Order: "20261121-081400-x-1",
 		Match: func(_ *workspec.Group, r *workspec.Recipient) bool { return r.Address == first }}
 }
 
@@ -104,7 +104,7 @@ func (c *counter) lockFirst() {
 	c.Lock(c.name, 0, c.owner.Number())
 }
 
-// states are what a message may be in when the person comes.
+// states are those of a message when the operator comes.
 var states = map[string]func(c *counter){
 	"waiting":         func(c *counter) { c.deferredOnce(c.name, 0) },
 	"failed":          func(c *counter) { c.fails() },
@@ -161,7 +161,7 @@ func (c *counter) offset() int64 {
 	return storetest.OffsetOf(c.Parse(c.name), 0)
 }
 
-// verbs are what the person orders; says tells what must become of the recipient then.
+// verbs are the operator's operations; says is what must become of the recipient then.
 var verbs = map[string]struct {
 	give func(q operations.Request, name string) (operations.Result, error)
 	says string
@@ -205,7 +205,7 @@ type done struct {
 	err error
 }
 
-// free reports whether nobody has the specification's lock at this moment.
+// free reports whether no process has the specification's lock at this moment.
 func (c *counter) free() bool {
 	for _, name := range []string{"transport/" + c.name, "removed/" + c.id.String() + ".spec"} {
 		f, err := c.disk.Open(name, 0, 0)
@@ -232,7 +232,7 @@ func mayFail(err error) bool {
 }
 
 // end has the message go its way: a scheduler reads it, an agent delivers what is open,
-// a person ends holds.
+// an operator ends holds.
 func (c *counter) end(says string, given done) {
 	t := c.T
 	ordered := given.err == nil && slices.Contains(given.res.Changed, first)
@@ -348,7 +348,7 @@ func stride() int {
 	return 1
 }
 
-// The person's order comes between any two operations of the scheduler.
+// The operator's operation comes between any two operations of the scheduler.
 func TestOrderBetweenTwoOperationsOfTheScheduler(t *testing.T) { // M41
 	each(t, func(t *testing.T, make func(*testing.T) *counter, step func(*counter) error, verb string) {
 		for at := 0; ; at += stride() {
@@ -380,7 +380,7 @@ func TestOrderBetweenTwoOperationsOfTheScheduler(t *testing.T) { // M41
 	})
 }
 
-// The scheduler works between any two operations of the person's order.
+// The scheduler works between any two steps of the operator's operation.
 func TestSchedulerBetweenTwoOperationsOfAnOrder(t *testing.T) { // M41
 	each(t, func(t *testing.T, make func(*testing.T) *counter, step func(*counter) error, verb string) {
 		for at := 0; ; at += stride() {

@@ -92,9 +92,9 @@ func TestHeldRecipientsWaitAndDoNotAge(t *testing.T) {
 	}
 }
 
-// Frozen recipients wait for a person; a thaw begins their time anew, with the first of
+// Frozen recipients wait for an operator; a thaw begins their time anew, with the first of
 // the waits.
-func TestFrozenRecipientsWaitForAPerson(t *testing.T) { // A13
+func TestFrozenRecipientsWaitForAnOperator(t *testing.T) { // A13
 	b := clockBox(t, storetest.Conf)
 	file := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"}, storetest.Rcpt{Line: "smtp h y@h"})
 	b.Now = b.Now.Add(70 * time.Hour)
@@ -162,7 +162,7 @@ func TestEndOfTimeIsAsOnExpirySays(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			b := clockBox(t, strings.Replace(storetest.Conf, "expiry=3d", "expiry=3d onexpiry="+what, 1))
 			file := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"}, storetest.Rcpt{Line: "uucp h z@h"})
-			b.load(file) // tells that nothing serves z@h
+			b.load(file) // records that nothing serves z@h
 			b.deferredOnce(file, 0)
 			b.Now = b.Now.Add(80 * time.Hour)
 			_, waiting, err := b.spool.Expire(file, []int64{storetest.OffsetOf(b.Parse(file), 0)}, "")
@@ -256,9 +256,9 @@ func TestFailedRecipientIsOpenedAgain(t *testing.T) {
 	}
 }
 
-// M41: expiry by a person, of one recipient or of the message, reported or silent; what is
+// M41: expiry by an operator, of one recipient or of the message, reported or silent; what is
 // frozen or held, too.
-func TestExpiryByAPerson(t *testing.T) {
+func TestExpiryByAnOperator(t *testing.T) {
 	for name, report := range map[string]bool{"reported": true, "silent": false} {
 		t.Run(name, func(t *testing.T) {
 			b := clockBox(t, storetest.Conf)
@@ -339,7 +339,7 @@ func TestOrderHoldsWhenTheAgentGivesBack(t *testing.T) {
 	}
 }
 
-// An end that a person took back is not reported, whatever becomes of the recipient then.
+// An end that an operator took back is not reported, whatever becomes of the recipient then.
 func TestEndThatWasTakenBackIsNotReported(t *testing.T) {
 	tests := map[string]struct {
 		then func(b *box, name string)
@@ -382,7 +382,7 @@ func TestEndsAreEnteredByTheirKind(t *testing.T) {
 	b, _ := diskBox(t)
 	b.books()
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h ok@h"}, storetest.Rcpt{Line: "smtp h fails@h"},
-		storetest.Rcpt{Line: "smtp h quiet@h", Notary: "NOTIFY=NEVER"}, storetest.Rcpt{Line: "smtp h late@h"}, storetest.Rcpt{Line: "error nouser nobody@h"})
+		storetest.Rcpt{Line: "smtp h quiet@h", Notary: "NOTIFY=NEVER"}, storetest.Rcpt{Line: "smtp h late@h"}, storetest.Rcpt{Line: "error nouser unknown@h"})
 	id := b.ID(name)
 	l, err := b.spool.Load(name)
 	assert.Must(t, err)

@@ -16,7 +16,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// M37: who is told of what where NOTIFY is odd or there is no sender (RFC 3461 sections 4.1 and
+// M37: which reports are sent where NOTIFY is odd or there is no sender (RFC 3461 sections 4.1 and
 // 5.2); TestWholeMatrixOfReports has the rest.
 func TestReportMatrix(t *testing.T) {
 	tests := map[string]struct {
@@ -355,7 +355,7 @@ func TestDelayToldAtTheMomentIsToldOnce(t *testing.T) {
 	}
 }
 
-// After days without a scheduler nobody is told of a delay that is about to end: what
+// After days without a scheduler no delay is reported that is about to end: what
 // was not tried yet gets its first attempt before that.
 func TestDelayOfTheUntriedIsNotToldAtTheStart(t *testing.T) {
 	b := newBox(t, cutfs.New())

@@ -309,7 +309,7 @@ func parsed(t *testing.T, report string) []map[string]string {
 	return groups
 }
 
-// Net6: the report of an expired recipient and of a delay tells the last reply of the remote
+// Net6: the report of an expired recipient and of a delay has the last reply of the remote
 // host, with its status and who said it (RFC 3464 sections 2.3.4 to 2.3.6).
 func TestNet6ReportsTellTheLastReplyOfTheRemoteHost(t *testing.T) {
 	tests := map[string]struct {

@@ -457,8 +457,8 @@ func TestNumberOfADeadAgentIsGivenBackAfterItsLocks(t *testing.T) {
 	b.WantLog("action=swept", "name=owners/4711")
 }
 
-// Z8: a recipient that no clause serves is told at every start; that it is held
-// stands in its history once, and so does that a clause serves it again.
+// Z8: a recipient that no clause serves is logged at every start. Its history has that once,
+// and once that a clause serves it again.
 func TestUnservedRecipientIsHeldUntilAClauseServesIt(t *testing.T) {
 	b, _ := diskBox(t)
 	file := b.Queue("a@b", storetest.Rcpt{Line: "uucp far x@h"}, storetest.Rcpt{Line: "smtp h other@h"})

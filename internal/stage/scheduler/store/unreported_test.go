@@ -109,8 +109,8 @@ func TestDur1FailureIsReportedWhateverItsDiagnosticSays(t *testing.T) {
 	}
 }
 
-// Dur1: a diagnostic that names a recipient whose failure was told is told of the recipient
-// that it is about, and of nobody twice.
+// Dur1: a diagnostic that names a recipient whose failure was reported is reported for the
+// recipient that it is about, and for none twice.
 func TestDur1DiagnosticAtTheOffsetOfOneThatWasTold(t *testing.T) {
 	b, _ := diskBox(t)
 	file := b.Queue("sender@far.example", storetest.Rcpt{Line: "smtp h one@h"}, storetest.Rcpt{Line: "smtp h two@h"}, storetest.Rcpt{Line: "smtp h three@h"})
@@ -173,7 +173,7 @@ func TestDur1ErrorAddressHearsOfItWhereTheSenderCannot(t *testing.T) {
 }
 
 // Dur1: an operator has a recipient tried again at any moment while its message is being
-// ended: the message is not removed, or the operator is told that it is too late.
+// ended: the message is not removed, or the operator gets an error.
 func TestDur1RecipientPutBackWhileItsMessageEndsIsNotLost(t *testing.T) {
 	for name, act := range map[string]func(q operations.Request, file string) (operations.Result, error){
 		"retry": func(q operations.Request, file string) (operations.Result, error) {
@@ -225,7 +225,7 @@ func TestDur1RecipientPutBackWhileItsMessageEndsIsNotLost(t *testing.T) {
 						t.Errorf("step %d: nothing is to be delivered", step)
 					}
 				case !set.Finished:
-					t.Errorf("step %d: got %+v and nobody has put anything back", step, set)
+					t.Errorf("step %d: got %+v and nothing was put back", step, set)
 				}
 				if n <= step {
 					if put == 0 {
@@ -238,7 +238,7 @@ func TestDur1RecipientPutBackWhileItsMessageEndsIsNotLost(t *testing.T) {
 	}
 }
 
-// free reports whether nobody holds the flock of a specification that is there.
+// free reports whether no process holds the flock of a specification that is there.
 func (b *box) free(name string) bool {
 	f, err := b.PO.Queue.Open(name)
 	if err != nil {

@@ -33,7 +33,7 @@ func TestQueueOnlyWaitsForAKick(t *testing.T) {
 	}
 }
 
-// M27: what nobody asks for expires as what cannot be delivered does.
+// M27: what is never asked for expires as what cannot be delivered does.
 func TestPausedMailExpires(t *testing.T) {
 	b := newBench(t, Policy{QueueOnly: true, Expiry: time.Hour})
 	v := b.add("h")
@@ -238,7 +238,7 @@ func (b *bench) list(t *Thread, s state) (list []*Vertex) {
 	return list
 }
 
-// A person who wants a host tried ends its patience too.
+// An operator who wants a host tried ends its patience too.
 func TestRelentEndsPatience(t *testing.T) {
 	b := newBench(t, Policy{})
 	v := b.add("h")

@@ -183,7 +183,7 @@ func cmpThreads(a, b *Thread) int {
 	return 1
 }
 
-// order is a person's.
+// order is an operation of an operator.
 func (w *world) order(n int) {
 	list := w.threads()
 	if len(list) == 0 {

@@ -72,7 +72,7 @@ func TestThrottledIsAState(t *testing.T) {
 	if b.until() != w || w.Attempts != 0 {
 		t.Error("it began with attempts behind it")
 	}
-	// What one sends in a second is nobody else's concern.
+	// The rate of one host does not hold for others.
 	if b.add("other"); b.take() == nil {
 		t.Error("another host waits too")
 	}
@@ -134,7 +134,7 @@ func TestThrottledRingIsNotHungry(t *testing.T) {
 	b.now = b.c.Next()
 	b.c.Advance(b.now)
 	if r := b.c.Touched(); r == nil {
-		t.Error("nobody looks at it")
+		t.Error("it is not given")
 	} else if !r.Hungry() || b.take() == nil {
 		t.Error("it is not hungry when there is a token")
 	}

@@ -152,7 +152,7 @@ func TestOrderStaysInOrder(t *testing.T) {
 	}
 }
 
-// check tells what is wrong with an order of n vertices.
+// check returns what is wrong with an order of n vertices.
 func (o *order) check(n int) string {
 	var list []*Vertex
 	var walk func(v *Vertex)

@@ -135,7 +135,7 @@ func TestAgesAfterSeveralClocksThatAreSet(t *testing.T) {
 	at := time.Unix(2e9, 0)
 	begin := at
 	r := c.Ring("r", Policy{Interval: time.Minute, Retries: []int{1}})
-	born := map[*Message]time.Duration{} // since the begin, by a clock that nobody sets
+	born := map[*Message]time.Duration{} // since the begin, by a clock that is never set
 	past := time.Duration(0)
 	for i, by := range []time.Duration{day(2), day(-5), 0, day(3) + time.Hour, day(-1)} {
 		for k := range 4 {

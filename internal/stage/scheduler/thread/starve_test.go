@@ -120,7 +120,7 @@ func TestHungryRingHearsOfRoomInItsChannel(t *testing.T) {
 			return
 		}
 	}
-	t.Error("nobody looks at the other ring when there is room")
+	t.Error("the other ring is not given when there is room")
 }
 
 // Z9: threads that hold many places of the ring come after one that holds none.

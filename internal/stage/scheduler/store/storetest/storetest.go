@@ -342,9 +342,7 @@ func Plant(t testing.TB, dir, sub string, spec []byte) string {
 // Request is an order about one message; addresses none: about all its recipients.
 func (b *Box) Request(name string, addresses ...string) operations.Request {
 	b.T.Helper()
-	info, err := b.PO.Queue.StatMessage(name)
-	assert.Must(b.T, err)
-	q := operations.Request{PostOffice: b.PO, ID: postoffice.IDOf(info), Now: b.Now, Who: "a test", Reason: "because"}
+	q := operations.Request{PostOffice: b.PO, ID: b.ID(name), Now: b.Now, Who: "a test", Reason: "because"}
 	if len(addresses) > 0 {
 		q.Match = func(_ *workspec.Group, r *workspec.Recipient) bool { return slices.Contains(addresses, r.Address) }
 	}

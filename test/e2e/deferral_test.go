@@ -91,7 +91,7 @@ func lastDeferral(t *testing.T, s *suite.Suite, file string) (next int64) {
 	return next
 }
 
-// due makes the time of the next attempt, as it stands in the file, now.
+// due sets the time of the next attempt in the file to now.
 func due(t *testing.T, s *suite.Suite, file string) {
 	t.Helper()
 	text := read(t, path(s, "transport/"+file))

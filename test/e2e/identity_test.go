@@ -107,7 +107,7 @@ func insidePid(t *testing.T, p suite.Process) string {
 	return ""
 }
 
-// holder is the owner number that stands in a specification's lock, and the pid of the
+// holder is the owner number of a specification's lock, and the pid of the
 // process that took it.
 func holder(t *testing.T, s *suite.Suite, name string) (owner int, pid string) {
 	t.Helper()

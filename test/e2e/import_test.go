@@ -114,7 +114,7 @@ func eximFreezes(t *testing.T, p *peer.Exim) {
 	t.Fatal("nothing is there to freeze")
 }
 
-// eximIsCalm: each message was tried, and what it did with them stands in the heads.
+// eximIsCalm reports whether each message was tried, and the results are in the heads.
 func eximIsCalm(t *testing.T, queue string) bool {
 	heads, done := 0, false
 	for _, name := range under(t, queue, "input") {
@@ -145,8 +145,8 @@ func dictate(t *testing.T, addr string, commands ...string) {
 }
 
 // Real queues: what waits in a Postfix, an Exim and an OpenSMTPD goes out from here, each
-// open recipient once, with sender, wishes about reports and content; who has it gets it no
-// second time; what was held there is in freezer/.
+// open recipient once, with sender, DSN parameters and content; recipients that have it do not
+// get it again; held messages are in freezer/.
 func TestQueueOfAnotherSystemGoesOutFromHere(t *testing.T) {
 	needRoot(t)
 	for _, o := range oldSystems() {
@@ -206,7 +206,7 @@ func fillOld(t *testing.T, o old) (queue string) {
 	assert.Must(t, peer.AwaitListener(listen, time.Minute))
 	never := " NOTIFY=NEVER"
 	if o.name == "opensmtpd" {
-		never = "" // it refuses that behind another recipient's wish
+		never = "" // it rejects that after another recipient's NOTIFY
 	}
 	dictate(t, listen,
 		"MAIL FROM:<bob@old.example>"+" RET=HDRS ENVID=QQ+2B314",

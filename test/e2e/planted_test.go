@@ -60,7 +60,7 @@ func (p *planted) cut(name string, by int64) {
 	assert.Must(p.T, os.Truncate(path(p.s, name), info.Size()-by))
 }
 
-// rcpt is the recipient as it stands in the specification.
+// rcpt is the recipient in the specification.
 func (p *planted) rcpt() workspec.Recipient {
 	p.Helper()
 	parsed, err := workspec.Parse(p.spec)

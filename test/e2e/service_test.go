@@ -104,7 +104,7 @@ func TestConfigurationIsCheckedAndReloaded(t *testing.T) {
 	exits(t, s, 0, "zmctl", "reload")
 	event(t, s, "conf-refused")
 
-	// What stands behind the level of tls= the agent knows.
+	// The agent checks what follows the level of tls=.
 	configure(t, s, "scheduler.conf", strings.Replace(conf, "maxta=20", `tls="verify ca=/missing" maxta=20`, 1))
 	said, code = run(t, s.Command("zmctl", "check-config"))
 	if code != config.ExitConfig || !strings.Contains(said, "scheduler.conf:2:42: tls=verify ca=/missing: ca=: open /missing: no such file") {

@@ -101,7 +101,7 @@ func names(t *testing.T, s *suite.Suite, dir string) []string {
 	entries := assert.Get(os.ReadDir(path(s, dir)))(t)
 	var list []string
 	for _, e := range entries {
-		// What stands beside a message that was put aside is none.
+		// The reason beside a message that was set aside is no message.
 		if !strings.HasPrefix(e.Name(), "reason.") {
 			list = append(list, e.Name())
 		}

@@ -252,7 +252,7 @@ func TestReportsOfAListGoToItsOwner(t *testing.T) {
 	}
 	for _, c := range list[0].Commands {
 		if strings.Contains(c, "QQ1") || strings.Contains(c, "SUCCESS") || strings.Contains(c, "ORCPT") {
-			t.Errorf("the author's wishes went on: %s", c)
+			t.Errorf("the author's DSN parameters were passed on: %s", c)
 		}
 	}
 	// What another host sends back finds the owner.

@@ -2,6 +2,9 @@
 // expires, removes and reroutes what a selector finds, or messages in deferred/, freezer/ or postman/,
 // keeps a log of these operations, and undoes them.
 //
+//	sum, err := act.Do(ctx, po, act.Request{Verb: act.Hold, Select: sel, Who: act.Who("")})
+//	_, err = (&act.Undoer{PostOffice: po, Who: act.Who("")}).Operation(ctx, sum.Operation)
+//
 // It owns the files in orders/, the log of operations. What survives a crash: the spool IDs
 // of messages are in the file of their operation before the messages are touched, so an
 // operation that was cut off is known and can be undone. Changes of a queued message are

@@ -2,6 +2,10 @@
 // its problems, and the next step. It also checks the configuration as the programs read
 // it, and whether the programs are confined.
 //
+//	for _, f := range check.All(po, check.Options{Settings: settings, Stuck: time.Hour}) {
+//		fmt.Println(f.Severity, f.File, f.Problems, f.Text)
+//	}
+//
 // It changes nothing and keeps nothing, so a crash cannot harm anything; a file system of an
 // unknown kind is tested with one empty file, which is renamed and then removed. It may run while
 // mail is processed: an apparent problem is inspected again before it is reported.

@@ -1,6 +1,8 @@
 // Package repair repairs a postoffice: it plans steps for problems that need no guess, and
 // executes them.
 //
+//	steps, err := repair.Do(po, time.Now(), nil) // those of repair.Plan, which changes nothing
+//
 // A repair holds the lock of repairs, and the one of schedulers if none runs; without that
 // one it does not change queue/ and transport/. What survives a crash: the next repair finds an
 // interrupted step again and completes it.

@@ -3,6 +3,12 @@
 // of each directory, alarms, and what a running scheduler answers. zmctl, zmweb and zmotlp
 // print or serve these values; nothing is printed here.
 //
+//	s := view.New(po, time.Now()).With(settings)
+//	_, err := s.Each(ctx, selector.Selector{}, func(m *view.Message) error {
+//		return show(m) // with those of its recipients that the selector chooses
+//	})
+//	why, err := s.Why(ctx, dir, id)
+//
 // It writes nothing, takes no lock on a message, and keeps no state between calls, so a
 // crash cannot harm anything.
 //
@@ -52,7 +58,7 @@ func moved(err error) error {
 	return err
 }
 
-// Stat describes a name; errMoved if it is not there.
+// Stat describes a name; ErrMoved if it is not there.
 func (s *Files) Stat(dir, name string) (File, error) {
 	info, err := s.FS.Stat(dir + "/" + name)
 	if err != nil {
@@ -131,7 +137,7 @@ func (s *Files) eachBelow(dir, sub string, depth int, fn func(f File)) error {
 
 func isHashDir(s string) bool { return len(s) == 1 && s[0] >= 'A' && s[0] <= 'Z' }
 
-// Open opens a file for reading; errMoved if it is not there.
+// Open opens a file for reading; ErrMoved if it is not there.
 func (s *Files) Open(f File) (durable.File, error) {
 	if !f.Info.Mode.IsRegular() {
 		return nil, fmt.Errorf("open %s: not a regular file", f.Path())

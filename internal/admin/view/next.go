@@ -91,7 +91,7 @@ func (m *Message) because(what, todo string) []string {
 	return []string{what, "The reason: " + strings.TrimSuffix(m.Reason, ".") + ".", todo}
 }
 
-// channelHold is the channel whose host is a condition.
+// ChannelHold is the channel whose host is a condition.
 const ChannelHold = "hold"
 
 // need adds that the program which does it is not running.

@@ -23,7 +23,7 @@ type Ref struct {
 	ino       uint64
 }
 
-// sortLimit is how many messages are put in order by their age; more of them come as the
+// SortLimit is how many messages are put in order by their age; more of them come as the
 // directories have them, because the first line must not wait for the last.
 const SortLimit = 10000
 
@@ -74,7 +74,7 @@ func (s *Files) WalkInodes(ctx context.Context, inodes map[uint64]bool, fn func(
 	return errors.Join(errs...)
 }
 
-// errListing is about one directory; the others are listed.
+// ErrListing is about one directory; the others are listed.
 var ErrListing = errors.New("its messages are missing here")
 
 func (s *Files) walkBelow(ctx context.Context, dir, sub string, fn func(Ref) error) error {
@@ -120,7 +120,7 @@ func isName(name string) bool {
 	return ok
 }
 
-// Load makes a message of a name; nil if it is none that waits, errMoved if it has gone
+// Load makes a message of a name; nil if it is none that waits, ErrMoved if it has gone
 // on.
 func (s *Spool) Load(r Ref) (*Message, error) { return s.loadAny(r, false) }
 
@@ -142,7 +142,7 @@ func (s *Spool) loadAny(r Ref, copies bool) (*Message, error) {
 }
 
 // Each calls fn with every message that the selector chooses, and only the recipients
-// that it does. They come oldest first if there are at most sortLimit; sorted
+// that it does. They come oldest first if there are at most SortLimit; sorted
 // reports that. Directories that cannot be listed are in the error, beside the rest.
 func (s *Spool) Each(ctx context.Context, sel selector.Selector, fn func(m *Message) error) (sorted bool, err error) {
 	var errs []error

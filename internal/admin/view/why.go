@@ -329,7 +329,7 @@ func (r *Explanation) reports(m *Message) {
 	}
 }
 
-// askPatience is how long a scheduler may take to answer.
+// AskPatience is how long a scheduler may take to answer.
 const AskPatience = 3 * time.Second
 
 // askMessage asks a running scheduler about a message; nil: it does not answer.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
@@ -100,13 +101,13 @@ func (s *busy) Look(_ context.Context, id postoffice.SpoolID) (*Look, error) {
 		Header: []view.HeaderField{{Name: "From", Value: "News <news@lists.example>"}, {Name: "To", Value: "user1@customers.example"}, {Name: "Subject", Value: "Eine Nachricht — über die Warteschlange, with a subject that is rather long and goes on and on"}, {Name: "Date", Value: "Sun, 22 Nov 2026 12:00:30 +0000"}},
 		Files:  []string{"queue/9977858-4711", "transport/9977858-4711"}}
 	for i, word := range []string{"accepted", "deferred", "deferred", "held", "released", "delivered", "failed"} {
-		l.Steps = append(l.Steps, Step{Time: noon.Add(time.Duration(i) * time.Hour), Event: word, Text: "<user1@customers.example> attempt=" + fmt.Sprint(i) + " status=4.7.1 host=192.0.2.7 " + s.text})
+		l.Steps = append(l.Steps, view.Step{Time: noon.Add(time.Duration(i) * time.Hour), Event: word, Text: "<user1@customers.example> attempt=" + fmt.Sprint(i) + " status=4.7.1 host=192.0.2.7 " + s.text})
 	}
 	return l, nil
 }
 
 func (s *busy) Orders(context.Context, int) ([]Order, error) {
-	o := Order{ID: "20261121-031502-hold-4711", Time: noon, Who: "web:anna/zmailer", Verb: "hold", Selector: `channel "smtp" and host "mx1.shop.example" and older 1h`, Reason: "asked Joe, who mends it until Monday", Until: "2h", Messages: 1200, Undo: "releases what is still held"}
+	o := Order{Undo: "releases what is still held", Operation: act.Operation{ID: "20261121-031502-hold-4711", Time: noon, Who: "web:anna/zmailer", Verb: "hold", Selector: `channel "smtp" and host "mx1.shop.example" and older 1h`, Reason: "asked Joe, who mends it until Monday", Until: "2h", Messages: 1200}}
 	undone := o
 	undone.ID, undone.Undone = "20261121-031402-remove-4711", "2026-11-21 03:20:00 by web:anna"
 	return []Order{o, undone}, nil

@@ -14,9 +14,9 @@ import (
 	"zmailer/internal/run/human"
 )
 
+// newOrder is an operation as pages show it; render makes its texts safe to display.
 func newOrder(o *act.Operation) Order {
-	order := Order{ID: string(o.ID), Time: o.Time, Who: human.Clean(o.Who), Verb: human.Clean(o.Verb), Selector: human.Clean(o.Selector), Reason: human.Clean(o.Reason),
-		Until: human.Clean(o.Until), Flags: human.Clean(o.Flags), Messages: o.Messages, Undone: human.Clean(o.Undone)}
+	order := Order{Operation: *o}
 	if v := act.VerbOf(o.Verb); v != nil {
 		order.Undo = v.Undo
 	}

@@ -109,12 +109,8 @@ func (w *Postoffice) Look(ctx context.Context, id postoffice.SpoolID) (*Look, er
 	if err != nil {
 		l.Why = append(l.Why, human.Clean(err.Error()))
 	}
-	steps, err := s.History(id)
-	if err != nil && r.Message != nil {
+	if l.Steps, err = s.History(id); err != nil && r.Message != nil {
 		l.Why = append(l.Why, human.Clean(err.Error()))
-	}
-	for i := range steps {
-		l.Steps = append(l.Steps, Step{Time: steps[i].Time, Event: steps[i].Event, Text: steps[i].Text})
 	}
 	if r.Message != nil {
 		l.Message, l.Files = newMessage(r.Message, s.Now), r.Message.Files

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/wire/mailq"
@@ -94,13 +95,7 @@ type Look struct {
 	Why     []string // sentences
 	Header  []view.HeaderField
 	Files   []string
-	Steps   []Step
-}
-
-// Step is one thing that happened to a message.
-type Step struct {
-	Time        time.Time
-	Event, Text string
+	Steps   []view.Step
 }
 
 // Status is what the directories hold.
@@ -138,18 +133,9 @@ type Thread struct {
 
 // Order is an operation that an operator ordered.
 type Order struct {
-	ID       string
-	Time     time.Time
-	Who      string
-	Verb     string
-	Selector string
-	Reason   string
-	Until    string
-	Flags    string
-	Messages int
-	Undone   string
-	Undo     string   // what an undo does; "": it cannot be undone
-	IDs      []string // of the first messages
+	act.Operation
+	Undo string   // what an undo does; "": it cannot be undone
+	IDs  []string // of the first messages
 }
 
 // Command is an operation to be executed.

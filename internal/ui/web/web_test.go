@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
@@ -57,7 +58,7 @@ func (s *pretended) Look(_ context.Context, id postoffice.SpoolID) (*Look, error
 		return nil, ErrNotFound
 	}
 	return &Look{ID: id.String(), State: "queued", Message: s.messages[0], Why: []string{s.text}, Header: []view.HeaderField{{Name: "Subject", Value: s.text}, {Name: s.text, Value: s.text}},
-		Files: []string{s.text}, Steps: []Step{{Time: time.Now(), Event: s.text, Text: s.text}}}, s.err
+		Files: []string{s.text}, Steps: []view.Step{{Time: time.Now(), Event: s.text, Text: s.text}}}, s.err
 }
 
 func (s *pretended) status() *Status {
@@ -78,7 +79,8 @@ func (s *pretended) Thread(context.Context, string, string) (*Thread, error) {
 }
 
 func (s *pretended) order() Order {
-	return Order{ID: "20261121-031502-hold-4711", Who: s.text, Verb: s.text, Selector: s.text, Reason: s.text, Until: s.text, Flags: s.text, Undo: s.text, IDs: []string{s.text}}
+	o := act.Operation{ID: "20261121-031502-hold-4711", Who: s.text, Verb: s.text, Selector: s.text, Reason: s.text, Until: s.text, Flags: s.text}
+	return Order{Operation: o, Undo: s.text, IDs: []string{s.text}}
 }
 
 func (s *pretended) Orders(context.Context, int) ([]Order, error) {

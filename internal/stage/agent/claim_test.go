@@ -201,7 +201,7 @@ func TestSentNamesWhoIsInDoubt(t *testing.T) {
 // Other slots of the same owner have sent as well, to recipients of other hosts, and have
 // said where. One delivery to many, which lists nobody where that does not matter, must not
 // hide that from a Deliverer that settles by it.
-func TestSentToManySaysNothingOfOtherSlots(t *testing.T) {
+func TestSentToManyKeepsOtherSlotsPlaces(t *testing.T) {
 	s := newSpool(t)
 	s.agent.Settles = true
 	rcpts := []rcpt{{"local", "joe@h", "joe@h", ""}}

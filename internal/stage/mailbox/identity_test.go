@@ -78,7 +78,7 @@ func TestStoreInTheSpoolBelongsToTheUser(t *testing.T) {
 }
 
 // A known login is delivered to as its own user, whatever the r line says.
-func TestKnownLoginIsDeliveredToAsItself(t *testing.T) {
+func TestLoginIsDeliveredToAsItsUser(t *testing.T) {
 	p := asRoot(t, "$MAIL/%u")
 	account, err := user.LookupId(strconv.Itoa(nobody))
 	if err != nil {

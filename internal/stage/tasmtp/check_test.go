@@ -26,7 +26,7 @@ func settings(t *testing.T, files map[string]string) *config.Config {
 }
 
 // All configuration errors of an agent are reported at once, before one starts.
-func TestCheckConfigTellsWhatAnAgentWouldMeet(t *testing.T) {
+func TestCheckConfigFindsUnusableFiles(t *testing.T) {
 	const conf = "HOSTNAME=here.test\n"
 	cases := map[string]struct {
 		files map[string]string

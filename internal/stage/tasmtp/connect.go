@@ -151,7 +151,7 @@ func (r *connector) open(a *attempt, key poolKey, d *destination, g *requirement
 	return l, nil
 }
 
-// ignored returns the EHLO keywords of a server that are not believed.
+// ignored returns the EHLO keywords of a server that are ignored.
 func (r *connector) ignored(key poolKey, t target) []string {
 	var list []string
 	if r.discard != nil {

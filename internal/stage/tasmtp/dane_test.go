@@ -80,12 +80,12 @@ func TestDANE(t *testing.T) {
 	}
 }
 
-// The word of a name server elsewhere is not believed; dane-only says so, dane does without.
-func TestDANENeedsANameServerThatIsBelieved(t *testing.T) {
+// A name server elsewhere is not trusted: dane-only names that as the reason, dane goes on without.
+func TestDANENeedsATrustedNameServer(t *testing.T) {
 	sink := (&Sink{}).Start(t, "", "")
 	for level, want := range map[string]string{"dane": "250 2.0.0 queued", "dane-only": "the name server is not on this machine"} {
 		s, _ := tlsStation(t, sink, tlsZone, "there.test "+level, func(c *Config) {
-			c.Resolver = strings.Replace(c.Resolver, "127.0.0.1", "localhost", 1) // a name is nobody that is known
+			c.Resolver = strings.Replace(c.Resolver, "127.0.0.1", "localhost", 1) // a name may be any machine
 		})
 		if got := s.one("smtp", "there.test"); !strings.Contains(got.Text, want) {
 			t.Errorf("%s: got %+v, want %q", level, got, want)

@@ -27,7 +27,7 @@ type hostStatus struct {
 	keep time.Duration // 0: nothing is remembered
 	now  func() time.Time
 
-	some atomic.Bool // false: nobody is dead, which costs no lock to find out
+	some atomic.Bool // false: no host is dead, which costs no lock to find out
 	mu   sync.Mutex
 	down map[route]*addrStatus
 }

@@ -74,7 +74,7 @@ func TestDeadFirstServerCostsOneTimeout(t *testing.T) {
 }
 
 // Of many deliveries at once each may be the one that finds out, and none later.
-func TestDeliveriesAtOnceFindOutOnce(t *testing.T) {
+func TestConcurrentDeliveriesFindADeadHostOnce(t *testing.T) {
 	dead := fullListener(t, "127.0.0.3:0")
 	new(Sink).Start(t, "tcp", fmt.Sprint("127.0.0.1:", dead.Port))
 	server := mxtest.Start(t, twoServers)
@@ -148,7 +148,7 @@ refuse.test.  300 IN A 127.0.0.1
 }
 
 // A server that accepts the connection and sends nothing is marked down, too.
-func TestSilentGreetingIsRemembered(t *testing.T) {
+func TestSilentGreetingIsKept(t *testing.T) {
 	good := new(Sink).Start(t, "", "")
 	mute := (&Sink{Answer: On("", "SILENCE")}).Start(t, "tcp", fmt.Sprint("127.0.0.3:", good.Port()))
 	server := mxtest.Start(t, twoServers)
@@ -173,7 +173,7 @@ func TestRefusingServerKeepsItsPlace(t *testing.T) {
 }
 
 // RFC 8305 §4: the slower address is not first the next time.
-func TestSlowFamilyIsRemembered(t *testing.T) {
+func TestSlowFamilyIsTriedLater(t *testing.T) {
 	silent := fullListener(t, "[::1]:0")
 	new(Sink).Start(t, "tcp", fmt.Sprint("127.0.0.1:", silent.Port))
 	server := mxtest.Start(t, "there.test. 300 IN AAAA ::1\nthere.test. 300 IN A 127.0.0.1\n")

@@ -40,7 +40,7 @@ func TestNet5HostThatTakesOneCommandAtATime(t *testing.T) {
 	})
 }
 
-// Net5: EHLO keywords that the table names for a host or an address are not believed.
+// Net5: EHLO keywords that the table names for a host or an address are ignored.
 func TestNet5KeywordsAreDiscarded(t *testing.T) {
 	sink := (&Sink{Extensions: []string{"SIZE 0", "8BITMIME", "DSN"}}).Start(t, "", "")
 	path := filepath.Join(t.TempDir(), discardFile)

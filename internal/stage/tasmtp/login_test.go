@@ -273,14 +273,14 @@ func TestREQUIRETLS(t *testing.T) {
 		word   taproto.Word
 		want   string
 	}{
-		"offered, verified":                {good, true, true, "", taproto.OK3, "250 2.0.0 queued"},
-		"not offered":                      {good, false, true, "", taproto.Error2, "the server does not know REQUIRETLS"},
-		"no STARTTLS":                      {nil, false, true, "", taproto.Deferred, "the server does not offer STARTTLS"},
-		"a certificate of another":         {serverTLS(ca.Issue("else.test")), true, true, "", taproto.Deferred, "the certificate is for else.test"},
-		"what all mail there must have":    {nil, true, false, "there.test verify", taproto.DeferAll, "the server does not offer STARTTLS"},
-		"nobody vouches for the MX record": {good, true, false, "", taproto.Error2, "neither DNSSEC nor an MTA-STS policy confirms"},
-		"TLS is switched off":              {good, true, true, "there.test none", taproto.Error2, "the message requires TLS, and there is none to there.test"},
-		"the postmaster verifies":          {good, true, false, "there.test verify match=mx.there.test", taproto.OK3, "250 2.0.0 queued"},
+		"offered, verified":              {good, true, true, "", taproto.OK3, "250 2.0.0 queued"},
+		"not offered":                    {good, false, true, "", taproto.Error2, "the server does not know REQUIRETLS"},
+		"no STARTTLS":                    {nil, false, true, "", taproto.Deferred, "the server does not offer STARTTLS"},
+		"a certificate of another":       {serverTLS(ca.Issue("else.test")), true, true, "", taproto.Deferred, "the certificate is for else.test"},
+		"what all mail there must have":  {nil, true, false, "there.test verify", taproto.DeferAll, "the server does not offer STARTTLS"},
+		"the MX record is not confirmed": {good, true, false, "", taproto.Error2, "neither DNSSEC nor an MTA-STS policy confirms"},
+		"TLS is switched off":            {good, true, true, "there.test none", taproto.Error2, "the message requires TLS, and there is none to there.test"},
+		"the postmaster verifies":        {good, true, false, "there.test verify match=mx.there.test", taproto.OK3, "250 2.0.0 queued"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

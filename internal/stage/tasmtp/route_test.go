@@ -31,7 +31,7 @@ func notary(a taproto.Answer) string {
 
 // S19: the name server's answer decides between failed and deferred; Host trouble
 // holds the thread.
-func TestWhatTheNameServerSays(t *testing.T) {
+func TestNameServerAnswers(t *testing.T) {
 	const zone = `
 null.test.      300 IN MX    0 .
 txt.test.       300 IN TXT   "neither MX nor address"
@@ -132,7 +132,7 @@ good.test.   300 IN A  127.0.0.1
 }
 
 // The result when no server accepts us: never a failure, always the host's trouble.
-func TestNoServerWantsUs(t *testing.T) {
+func TestNoServerAccepts(t *testing.T) {
 	closed := closedPort(t)
 	refusing := func(answer func(string) string) int {
 		return (&Sink{Answer: answer}).Start(t, "", "").Port()

@@ -29,7 +29,7 @@ type Security struct {
 	// Clause is the policy of the agent's clause in scheduler.conf, and Account the
 	// name of the account for its hosts; "": it has none.
 	Clause, Account string
-	Trust           bool           // what name servers elsewhere call validated is believed
+	Trust           bool           // name servers elsewhere may call answers validated
 	Roots           *x509.CertPool // of SMTP and HTTPS servers; nil: the system's
 	STSPort         int            // of HTTPS servers; 0: 443
 	// Disk is the postoffice's, for sts/ and tlsrpt/; nil: policies are forgotten and

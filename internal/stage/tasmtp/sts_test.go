@@ -213,8 +213,8 @@ func countedResults(t *testing.T, dir string) string {
 	return strings.Join(results, " ")
 }
 
-// --test-tls tells of a policy that agents have kept, and keeps none itself.
-func TestKeptPolicyIsToldAndNotWritten(t *testing.T) {
+// --test-tls prints a policy that agents have kept, and keeps none itself.
+func TestTestTLSPrintsAKeptPolicy(t *testing.T) {
 	ca := peer.NewCA(t, "known")
 	h := servePolicy(t, ca, stsText("enforce", "mx.there.test"))
 	sink := (&Sink{TLS: serverTLS(ca.Issue("mx.there.test"))}).Start(t, "", "")

@@ -164,7 +164,7 @@ type connector struct {
 	hosts    hostStatus
 	self     *selfAddrs
 	openings *openings
-	discard  *config.File[*discard.Table] // nil: all EHLO keywords are believed
+	discard  *config.File[*discard.Table] // nil: no EHLO keyword is ignored
 	security *security
 	log      *slog.Logger
 	// dialWith connects with a dialer; tests connect to servers in memory.

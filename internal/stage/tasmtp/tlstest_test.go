@@ -75,7 +75,7 @@ func TestPolicyOfAClause(t *testing.T) {
 	}
 }
 
-// A server that has no TLS to offer is told of as one with which TLS fails, where the
+// A server that offers no TLS is reported as one with which TLS fails, where the
 // policy wants TLS, and only there.
 func TestMissingTLSIsLoggedWhereItIsWanted(t *testing.T) {
 	for policy, want := range map[string]bool{"* encrypt": true, "* may": false} {

@@ -126,7 +126,7 @@ func TestBigMessageLeavesInWholeBuffers(t *testing.T) {
 	}
 }
 
-func TestReadErrorIsToldFromWriteError(t *testing.T) {
+func TestReadErrorIsNoWriteError(t *testing.T) {
 	wrong := errors.New("bad sector")
 	var w dataWriter
 	w.start(&writes{}, &Config{Timeouts: short(patience)})

@@ -102,7 +102,7 @@ func TestCommandsAreRead(t *testing.T) {
 	}
 }
 
-func TestWrittenLineIsOneLineWhateverItHolds(t *testing.T) {
+func TestAppendedLineIsOneLine(t *testing.T) {
 	const evil = "a\n12/34\t\tok3 \r#hungry\n"
 	for _, l := range []Line{
 		{Text: evil}, {Kind: LineResync, Name: evil}, {Kind: LineResync, Name: evil, Host: evil},

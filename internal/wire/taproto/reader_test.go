@@ -107,7 +107,7 @@ func TestReaderGoesOnAfterABadCommand(t *testing.T) {
 	}
 }
 
-func TestBrokenConnectionIsTold(t *testing.T) {
+func TestBrokenConnectionIsReported(t *testing.T) {
 	broken := errors.New("broken")
 	r := NewReader(io.MultiReader(strings.NewReader("#hungry\n#hun"), iotest.ErrReader(broken)))
 	if _, err := r.Line(); err != nil {
@@ -118,7 +118,7 @@ func TestBrokenConnectionIsTold(t *testing.T) {
 	}
 }
 
-func TestReadyTellsOfWholeLinesOnly(t *testing.T) {
+func TestReadyCountsWholeLines(t *testing.T) {
 	r := NewReader(strings.NewReader("17\n18\n1"))
 	for _, want := range []bool{true, false} {
 		if _, err := r.Command(); err != nil {

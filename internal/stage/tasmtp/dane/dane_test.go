@@ -69,9 +69,9 @@ func TestUsableRecords(t *testing.T) {
 		want    int
 	}{
 		"usages 0 and 1 are for the web":      {[]Record{{0, 0, 1, make([]byte, 32)}, {1, 1, 1, make([]byte, 32)}}, 0},
-		"a usage that nobody knows":           {[]Record{{4, 0, 1, make([]byte, 32)}}, 0},
-		"a selector that nobody knows":        {[]Record{{3, 2, 1, make([]byte, 32)}}, 0},
-		"a matching type that nobody knows":   {[]Record{{3, 1, 3, make([]byte, 32)}}, 0},
+		"an unknown usage":                    {[]Record{{4, 0, 1, make([]byte, 32)}}, 0},
+		"an unknown selector":                 {[]Record{{3, 2, 1, make([]byte, 32)}}, 0},
+		"an unknown matching type":            {[]Record{{3, 1, 3, make([]byte, 32)}}, 0},
 		"a digest of the wrong length":        {[]Record{{3, 1, 1, make([]byte, 31)}, {3, 1, 2, make([]byte, 32)}}, 0},
 		"a certificate that is none":          {[]Record{{3, 0, 0, []byte("x")}, {2, 1, 0, nil}}, 0},
 		"SHA-512 before SHA-256":              {[]Record{{3, 1, 1, make([]byte, 32)}, {3, 1, 2, make([]byte, 64)}}, 1},

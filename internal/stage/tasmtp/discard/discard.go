@@ -1,4 +1,4 @@
-// Package discard is the table of EHLO keywords that are not believed, by host or address:
+// Package discard is the table of EHLO keywords that are ignored, by host or address:
 // what Postfix has in smtp_discard_ehlo_keyword_address_maps. It is bytes and values; package
 // tasmtp reads the file.
 //

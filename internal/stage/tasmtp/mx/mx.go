@@ -77,7 +77,7 @@ type Config struct {
 	Timeout  time.Duration // per question and server; 0: 5 s
 	Attempts int           // per server; 0: 2
 	Entries  int           // of the table; 0: 10000
-	Trust    bool          // what name servers elsewhere call secure is believed, too
+	Trust    bool          // name servers elsewhere may call answers secure, too
 	Now      func() time.Time
 	Shuffle  func(n int, swap func(i, j int))
 }

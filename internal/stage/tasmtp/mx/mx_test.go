@@ -174,7 +174,7 @@ func TestHalfAnAddressIsEnough(t *testing.T) {
 	if addrs, err := r.Addrs(context.Background(), "a.example.test"); err != nil || len(addrs) != 1 {
 		t.Errorf("IPv4 alone: got %v, %v", addrs, err)
 	}
-	// No IPv6 address, and nobody knows about IPv4: that is not "none".
+	// No IPv6 address, and no answer about IPv4: that is not "none".
 	if addrs, err := r.Addrs(context.Background(), "plain.test"); err == nil || KindOf(err) != Unavailable {
 		t.Errorf("got %v, %v", addrs, err)
 	}

@@ -20,7 +20,7 @@ const (
 	// edns is the size of a UDP answer that is asked for: what passes every network
 	// without fragments. Larger ones come by TCP.
 	edns = 1232
-	// maxTTL and maxNegative bound how long an answer is believed, whatever it contains
+	// maxTTL and maxNegative bound how long an answer is kept, whatever it contains
 	// (RFC 2308 §5).
 	maxTTL      = 24 * time.Hour
 	maxNegative = time.Hour
@@ -38,7 +38,7 @@ type answer struct {
 	kind  Kind          // NoDomain or NoServer, if there is nothing
 
 	owner  string // where the aliases end
-	secure bool   // all of it was validated, and we may believe that
+	secure bool   // all of it was validated by a server that is trusted
 }
 
 // some reports whether an answer has records.

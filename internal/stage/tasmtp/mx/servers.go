@@ -9,7 +9,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// confPeriod is how long a resolv.conf is believed without a look.
+// confPeriod is how long a resolv.conf is used without a look.
 const confPeriod = 30 * time.Second
 
 // serverList is the name servers to ask, in order.

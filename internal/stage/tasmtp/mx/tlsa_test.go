@@ -83,7 +83,7 @@ func TestTLSALookupThatFailsIsAnError(t *testing.T) {
 	assert.Contains(t, tlsaOf(r, "mx.signed.test"), "SERVFAIL")
 }
 
-func TestWhatIsSecureIsBelievedOfThisMachineAlone(t *testing.T) {
+func TestOnlyLocalNameServerIsTrusted(t *testing.T) {
 	cases := map[string]struct {
 		server string
 		trust  bool

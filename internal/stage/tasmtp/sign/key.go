@@ -20,7 +20,7 @@ import (
 )
 
 // minRSA is the least size of an RSA key: RFC 8301 §3.2 wants more than 1024, and
-// receivers do not believe less.
+// receivers trust no fewer.
 const minRSA = 2048
 
 // Key is a line of the table: a key and the domains it signs for.

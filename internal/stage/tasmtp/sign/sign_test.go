@@ -372,7 +372,7 @@ func TestReaderThatFails(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	// One that has said its last word may still be about to end.
+	// One that has answered may not have ended yet.
 	for late := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
 		if time.Now().After(late) {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)

@@ -129,7 +129,7 @@ func TestFilesAreBoundedAndOldOnesGo(t *testing.T) {
 	if got := o.read(t); len(got) != 1 || len(got[0].Lines) != maxText {
 		t.Errorf("got %d sessions", len(got))
 	}
-	// A full day, and a disk that takes nothing: said once.
+	// A full day and a full disk are logged once.
 	assert.Must(t, os.Truncate(filepath.Join(o.dir, Dir, Day(o.now)), maxDay))
 	r = o.recorder(0)
 	for i := range 2 * maxKinds {

@@ -83,6 +83,7 @@ type server struct {
 	ports   map[string]string
 	router  string // where accepted messages appear; "": it is not ours
 	postfix bool
+	pid     int
 	tls     *tls.Config
 }
 
@@ -102,7 +103,7 @@ func startServer(t *testing.T) *server {
 	passwords := filepath.Join(s.Dir, "passwords")
 	s.Settings = map[string]string{
 		"SUBMISSIONLISTEN": ports["submission"], "SUBMISSIONSLISTEN": ports["submissions"], "LMTPLISTEN": ports["lmtp"],
-		"TLSCERT": cert, "TLSKEY": key, "AUTH": "file:" + passwords, "MAXSIZE": "1M", "XCLIENTNETS": "127.0.0.0/8", "RCPTCHECK": "no",
+		"TLSCERT": cert, "TLSKEY": key, "AUTH": "file:" + passwords, "MAXSIZE": "1M", "XCLIENTNETS": "127.0.0.0/8", "RCPTCHECK": "no", "SMTPCONNECTIONS": "20000",
 	}
 	if err := s.Init(); err != nil {
 		t.Fatal(err)
@@ -129,7 +130,7 @@ func startServer(t *testing.T) *server {
 	if err := peer.AwaitListener(s.SMTPAddr, patience); err != nil {
 		t.Fatal(err)
 	}
-	return &server{ports: ports, router: filepath.Join(s.PostOffice(), "router"),
+	return &server{ports: ports, pid: cmd.Process.Pid, router: filepath.Join(s.PostOffice(), "router"),
 		tls: &tls.Config{ServerName: "mta.example", RootCAs: ca.Pool()}}
 }
 

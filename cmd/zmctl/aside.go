@@ -228,13 +228,14 @@ func showAside(c *cli.Context, from *act.Aside) error {
 	n := 0
 	err := eachAside(c, from, "show", func(out *text.Stream, s *view.Spool, m *view.Message) error {
 		n++
+		x := view.NewExplainer(s, nil)
 		if c.Bool("json") {
-			return text.JSONLines(out).Encode(s.Everything(m))
+			return text.JSONLines(out).Encode(x.Everything(m))
 		}
 		if n > 1 {
 			fmt.Fprintln(out)
 		}
-		text.ShowMessage(out, s, m)
+		text.ShowMessage(out, x, m)
 		return nil
 	})
 	if n == 0 && err == nil && !c.Bool("json") {

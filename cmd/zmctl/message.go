@@ -57,18 +57,18 @@ func runShow(c *cli.Context) error {
 	}
 	var errs []error
 	for i, id := range ids {
-		s := view.New(po, time.Now()).With(settings)
-		m, err := s.Shown(id)
+		x := view.NewExplainer(view.New(po, time.Now()), settings)
+		m, err := x.Spool.Shown(id)
 		errs = append(errs, err)
 		switch {
 		case m == nil:
 		case c.Bool("json"):
-			errs = append(errs, text.JSONLines(c.App.Writer).Encode(s.Everything(m)))
+			errs = append(errs, text.JSONLines(c.App.Writer).Encode(x.Everything(m)))
 		default:
 			if i > 0 {
 				fmt.Fprintln(c.App.Writer)
 			}
-			text.ShowMessage(c.App.Writer, s, m)
+			text.ShowMessage(c.App.Writer, x, m)
 		}
 	}
 	return errors.Join(errs...)
@@ -108,8 +108,8 @@ func runWhy(c *cli.Context) error {
 	defer closeFS(po)
 	var errs []error
 	for i, id := range ids {
-		s := view.New(po, time.Now()).With(settings)
-		r, err := s.Why(c.Context, dir, id)
+		x := view.NewExplainer(view.New(po, time.Now()), settings)
+		r, err := x.Why(c.Context, dir, id)
 		errs = append(errs, err)
 		switch {
 		case r == nil:
@@ -156,7 +156,7 @@ func runHistory(c *cli.Context) error {
 	p := term.For(out)
 	var errs []error
 	for i, id := range ids {
-		list, err := view.New(po, time.Now()).History(id)
+		list, err := view.Histories{Spool: view.New(po, time.Now())}.Of(id)
 		errs = append(errs, err)
 		if c.Bool("json") {
 			for j := range list {

@@ -226,7 +226,7 @@ func runRemoved(c *cli.Context) error {
 	}
 	defer closeFS(po)
 	s := view.New(po, time.Now())
-	list, err := s.ListRemoved(c.Context, keep)
+	list, err := view.Removals{Spool: s, Keep: keep}.List(c.Context)
 	if c.Bool("json") {
 		return errors.Join(err, text.PrintJSON(c.App.Writer, list))
 	}

@@ -68,9 +68,10 @@ func runStatus(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	s := view.New(po, time.Now()).With(settings)
-	st := &statusReport{Overview: s.Overview(c.Context, dir)}
-	if st.Alarms, err = s.Alarms(settings); err != nil {
+	s := view.New(po, time.Now())
+	survey := view.NewSurvey(s, settings)
+	st := &statusReport{Overview: survey.Overview(c.Context, dir)}
+	if st.Alarms, err = survey.Alarms(); err != nil {
 		return err
 	}
 	// The counts are useful even if the service does not answer.

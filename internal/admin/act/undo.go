@@ -281,7 +281,7 @@ func (e *edit) putBack(m *postoffice.RemovedMessage, of postoffice.OperationID) 
 	case m.Spec != "":
 		q := e.request()
 		if of != "" {
-			r, err := e.spool().Shelved(m, 0)
+			r, err := view.Removals{Spool: e.spool()}.Load(m)
 			if err != nil || r.Message.Spec == nil {
 				return "", errors.Join(err, operations.ErrMoved)
 			}

@@ -14,6 +14,8 @@
 package check
 
 import (
+	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 )
 
 // Options set the limits for reports.
@@ -81,59 +84,56 @@ func confirm(first, second []Finding) []Finding {
 	return kept
 }
 
-// checker is one pass over the postoffice.
-type checker struct {
+// pass is one inspection of the postoffice: which files it inspects, and what it has found.
+type pass struct {
 	*view.Spool
 	Options
 	only     map[string]bool // keys of the files to inspect; nil: all
 	findings []Finding
-	reports  map[string]string // file in public/ → specification that records it
-	replaced map[string]string // name in transport/ → specification that replaces it
-	mail     []Mail
-	queues   []*view.Message // with open recipients
 }
 
 func look(po *postoffice.PostOffice, o Options, only map[string]bool) []Finding {
-	x := &checker{Spool: view.New(po, time.Now()).With(o.Settings), Options: o, only: only, reports: map[string]string{}, replaced: map[string]string{}}
+	x := &pass{Spool: view.New(po, time.Now()), Options: o, only: only}
 	x.Spool.Seen = o.Seen
-	x.run()
+	explain := view.NewExplainer(x.Spool, o.Settings)
+	layout := layout{x}
+	layout.daemons()
+	layout.fileSystem()
+	layout.top()
+	layout.directories()
+	// The specifications first: they record which files in public/ are reports.
+	mail := &duplicates{pass: x}
+	q := &queue{pass: x, explain: explain, mail: mail, reports: map[string]string{}, replaced: map[string]string{}}
+	q.inspectAll()
+	unrouted := &unrouted{pass: x, explain: explain, mail: mail, reports: q.reports}
+	for _, dir := range x.PO.Submissions.Inboxes() {
+		x.each(dir, unrouted.public)
+	}
+	for _, dir := range x.RouterDirs() {
+		x.each(dir, unrouted.router)
+	}
+	for _, dir := range []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman} {
+		x.each(dir, unrouted.aside)
+	}
+	layout.kept()
+	layout.owned()
+	mail.report()
+	q.aged()
 	return x.findings
 }
 
 // wants reports whether this pass inspects a file.
-func (x *checker) wants(key string) bool { return x.only == nil || x.only[key] }
+func (x *pass) wants(key string) bool { return x.only == nil || x.only[key] }
 
-func (x *checker) add(r *report) {
+func (x *pass) add(r *report) {
 	if x.wants(r.key) {
 		r.Text = strings.Join(r.text, " ")
 		x.findings = append(x.findings, r.Finding)
 	}
 }
 
-func (x *checker) run() {
-	x.daemons()
-	x.fileSystem()
-	x.top()
-	x.directories()
-	// The specifications first: they record which files in public/ are reports.
-	x.queue()
-	for _, dir := range x.PO.Submissions.Inboxes() {
-		x.each(dir, x.public)
-	}
-	for _, dir := range x.RouterDirs() {
-		x.each(dir, x.router)
-	}
-	for _, dir := range []string{postoffice.Deferred, postoffice.Freezer, postoffice.Postman} {
-		x.each(dir, x.aside)
-	}
-	x.kept()
-	x.owned()
-	x.twice()
-	x.aged()
-}
-
 // each inspects every name in a directory.
-func (x *checker) each(dir string, look func(f view.File)) {
+func (x *pass) each(dir string, look func(f view.File)) {
 	files, err := x.List(dir)
 	if err != nil {
 		x.add(about(dir, "unreadable").wrong(Unreadable, "%v", err))
@@ -143,13 +143,27 @@ func (x *checker) each(dir string, look func(f view.File)) {
 	}
 }
 
-// daemons warns of missing daemons.
-func (x *checker) daemons() {
-	for _, role := range []string{"router", "scheduler"} {
-		if x.Runs(role) {
-			x.add(about(role, "running").say("It is running."))
-		} else {
-			x.add(about(role, "not running").wrong(DaemonMissing, "No mail is processed without it; zmctl start starts the daemons."))
+// foreign reports a name that no program of this system creates.
+func (x *pass) foreign(f view.File, text string) {
+	r := about(f.Path(), "unknown")
+	what := ""
+	switch m := f.Info.Mode; {
+	case m.IsDir():
+		what = "A directory."
+		if names, err := x.FS.ReadDir(f.Path()); err == nil {
+			what = fmt.Sprintf("A directory with %s.", human.Count(len(names), "name"))
 		}
+	case m&fs.ModeSymlink != 0:
+		what = "A symbolic link."
+	case m&fs.ModeNamedPipe != 0:
+		what = "A pipe."
+	case m&fs.ModeSocket != 0:
+		what = "A socket."
+	case !m.IsRegular():
+		what = "A device."
 	}
+	if what != "" {
+		r.say("%s", what)
+	}
+	x.add(r.wrong(ForeignName, "%s", text).say("Remove it, or zmctl check --repair puts it into quarantine/."))
 }

@@ -11,8 +11,22 @@ import (
 	"zmailer/internal/postoffice"
 )
 
+// layout inspects the daemons, the file system, and directories that no message is routed from.
+type layout struct{ *pass }
+
+// daemons warns of missing daemons.
+func (x *layout) daemons() {
+	for _, role := range []string{"router", "scheduler"} {
+		if x.Runs(role) {
+			x.add(about(role, "running").say("It is running."))
+		} else {
+			x.add(about(role, "not running").wrong(DaemonMissing, "No mail is processed without it; zmctl start starts the daemons."))
+		}
+	}
+}
+
 // top inspects the postoffice's own directory.
-func (x *checker) top() {
+func (x *layout) top() {
 	entries, err := x.FS.ReadDir(".")
 	if err != nil {
 		x.add(about(".", "unreadable").wrong(Unreadable, "%v", err))
@@ -70,7 +84,7 @@ func isLog(name string) bool {
 }
 
 // directories inspects the directories themselves, including hash directories.
-func (x *checker) directories() {
+func (x *layout) directories() {
 	root, err := x.FS.Stat(".")
 	if err != nil {
 		x.add(about(".", "unreadable").wrong(Unreadable, "%v", err))
@@ -160,7 +174,7 @@ func HashMode(have, made fs.FileMode) fs.FileMode {
 // ModeBits are the bits of a directory's mode that are compared.
 const ModeBits = fs.ModePerm | fs.ModeSticky
 
-func (x *checker) directory(r *report, f view.File, dev uint64, uid uint32, mode fs.FileMode) {
+func (x *layout) directory(r *report, f view.File, dev uint64, uid uint32, mode fs.FileMode) {
 	if got := f.Info.Mode & ModeBits; got != mode {
 		r.wrong(WrongMode, "Its mode is %v; it should be %v. %s", got, mode, modeMatters(got, mode))
 	}
@@ -187,7 +201,7 @@ func modeMatters(got, want fs.FileMode) string {
 
 // kept inspects directories that daemons never route from: quarantine/, removed/, ledger/, orders/ and
 // imports/.
-func (x *checker) kept() {
+func (x *layout) kept() {
 	looks := map[string]func(f view.File){
 		postoffice.Quarantine: func(f view.File) {
 			x.add(about(f.Path(), "quarantined").wrong(Quarantined,
@@ -240,7 +254,7 @@ func IsLedger(f view.File) bool {
 }
 
 // owned inspects owners/.
-func (x *checker) owned() {
+func (x *layout) owned() {
 	x.each(postoffice.Owners, func(f view.File) {
 		n, ok := postoffice.ParseName(f.Name)
 		if !ok || n.Owner != 0 || n.Ino > postoffice.MaxOwner || !f.Info.Mode.IsRegular() {

@@ -10,10 +10,10 @@ import (
 
 // aged warns of mail that its clause should have expired by now, or that is older than the
 // limit of the caller.
-func (x *checker) aged() {
+func (x *queue) aged() {
 	seen := map[view.Thread]bool{}
 	var pairs []view.Thread
-	for _, m := range x.queues {
+	for _, m := range x.open {
 		for i := range m.Recipients {
 			t := view.Thread{Channel: m.Recipients[i].Channel, Host: m.Recipients[i].Host}
 			if m.Recipients[i].Open() && !seen[t] {
@@ -30,7 +30,7 @@ func (x *checker) aged() {
 	for i := range x.findings {
 		findings[x.findings[i].key] = &x.findings[i]
 	}
-	for _, m := range x.queues {
+	for _, m := range x.open {
 		if f := findings[m.Name]; f != nil {
 			x.agedMessage(f, m, expiry)
 		}
@@ -38,7 +38,7 @@ func (x *checker) aged() {
 }
 
 // agedMessage adds to a finding the recipients that are too old.
-func (x *checker) agedMessage(f *Finding, m *view.Message, expiry map[view.Thread]time.Duration) {
+func (x *queue) agedMessage(f *Finding, m *view.Message, expiry map[view.Thread]time.Duration) {
 	age := x.Now.Sub(m.Since)
 	removal := m.Spec.Removal()
 	if removal != nil {

@@ -7,7 +7,7 @@ import (
 
 // fileSystem reports on the file system of the postoffice. Risks that
 // exist only at a power loss are reported, and do not change the exit code.
-func (x *checker) fileSystem() {
+func (x *layout) fileSystem() {
 	disk, ok := x.FS.(*durable.OS)
 	if !ok {
 		return

@@ -11,7 +11,16 @@ import (
 )
 
 // queue inspects queue/ and transport/ together.
-func (x *checker) queue() {
+type queue struct {
+	*pass
+	explain  *view.Explainer
+	mail     *duplicates
+	reports  map[string]string // file in public/ → specification that records it
+	replaced map[string]string // name in transport/ → specification that replaces it
+	open     []*view.Message   // with open recipients
+}
+
+func (x *queue) inspectAll() {
 	seen := map[postoffice.Name]bool{}
 	var names []postoffice.Name
 	for _, dir := range []string{postoffice.Queue, postoffice.Transport} {
@@ -42,7 +51,7 @@ func (x *checker) queue() {
 			}
 			here[n] = f
 			if dir == postoffice.Queue {
-				x.note(f, n, RankQueue)
+				x.mail.note(f, n, RankQueue)
 			}
 		})
 	}
@@ -60,7 +69,7 @@ func (x *checker) queue() {
 
 // double reports two files with one name at different hash depths, unless one was moved
 // between them meanwhile.
-func (x *checker) double(a, b view.File, n postoffice.Name) {
+func (x *queue) double(a, b view.File, n postoffice.Name) {
 	used, err := x.Find(a.Dir, n)
 	if err != nil || !x.Exists(a.Path()) || !x.Exists(b.Path()) {
 		return
@@ -75,7 +84,7 @@ func (x *checker) double(a, b view.File, n postoffice.Name) {
 
 // queued inspects a message and its specification, or the one that exists. A specification
 // without a message is returned, to be inspected when all are read.
-func (x *checker) queued(n postoffice.Name) *view.Message {
+func (x *queue) queued(n postoffice.Name) *view.Message {
 	m, err := x.LoadQueued(n)
 	if errors.Is(err, view.ErrMoved) {
 		return nil
@@ -97,7 +106,7 @@ func (x *checker) queued(n postoffice.Name) *view.Message {
 }
 
 // inspect reports a message in queue/ and transport/.
-func (x *checker) inspect(m *view.Message) {
+func (x *queue) inspect(m *view.Message) {
 	if !x.wants(m.Name) {
 		return
 	}
@@ -116,7 +125,7 @@ func (x *checker) inspect(m *view.Message) {
 	if m.Problem != "" {
 		r.say("Problem: %s.", m.Problem)
 	}
-	r.text = append(r.text, x.Next(m)...)
+	r.text = append(r.text, x.explain.Next(m)...)
 	x.add(r)
 }
 
@@ -128,7 +137,7 @@ func Identity(id string, spec *workspec.Spec) string {
 	return id
 }
 
-func (x *checker) problemsOf(r *report, m *view.Message) {
+func (x *queue) problemsOf(r *report, m *view.Message) {
 	switch m.State {
 	case view.StateHandedOver:
 		switch {
@@ -166,7 +175,7 @@ func (x *checker) problemsOf(r *report, m *view.Message) {
 	x.progress(r, m)
 }
 
-func (x *checker) problemsOfFinishing(r *report, m *view.Message) {
+func (x *queue) problemsOfFinishing(r *report, m *view.Message) {
 	if to := x.replaced[m.Name]; to != "" {
 		r.wrong(Superseded, "An interrupted repair has replaced it by %s. zmctl check --repair removes it.", to)
 		return
@@ -192,7 +201,7 @@ func (x *checker) problemsOfFinishing(r *report, m *view.Message) {
 
 // problemsOfPair checks that message and specification belong together and have the right
 // names.
-func (x *checker) problemsOfPair(r *report, m *view.Message) {
+func (x *queue) problemsOfPair(r *report, m *view.Message) {
 	if o := m.Spec.BodyOffset; o > m.Size {
 		r.wrong(Mismatch, "The specification has the body at byte %d of a file of %d bytes: message and specification do not belong together, or the message was truncated.", o, m.Size)
 	}
@@ -207,7 +216,7 @@ func (x *checker) problemsOfPair(r *report, m *view.Message) {
 }
 
 // progress finds recipients that are not served.
-func (x *checker) progress(r *report, m *view.Message) {
+func (x *queue) progress(r *report, m *view.Message) {
 	scheduler := x.Runs("scheduler")
 	open := false
 	for i := range m.Recipients {
@@ -231,12 +240,12 @@ func (x *checker) progress(r *report, m *view.Message) {
 		}
 	}
 	if open {
-		x.queues = append(x.queues, m)
+		x.open = append(x.open, m)
 	}
 }
 
 // recorded notes the reports that a specification records, and the one that it replaces.
-func (x *checker) recorded(m *view.Message) {
+func (x *queue) recorded(m *view.Message) {
 	for i := range m.Spec.History {
 		e := &m.Spec.History[i]
 		switch {

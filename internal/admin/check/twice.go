@@ -33,14 +33,18 @@ func (m *Mail) Was() postoffice.SpoolID {
 
 func (m *Mail) misnumbered() bool { return !m.Number.Fits(m.Info.Ino) }
 
-// note remembers a message file for twice.
-func (x *checker) note(f view.File, n postoffice.Name, rank int) {
+// duplicates finds messages that would be delivered twice: one inode under two names, and
+// copies (A25).
+type duplicates struct {
+	*pass
+	mail []Mail
+}
+
+func (x *duplicates) note(f view.File, n postoffice.Name, rank int) {
 	x.mail = append(x.mail, Mail{File: f, Number: n, Rank: rank})
 }
 
-// twice finds messages that would be delivered twice: one inode under two names, and
-// copies (A25).
-func (x *checker) twice() {
+func (x *duplicates) report() {
 	for _, p := range Pairs(x.Spool, x.mail) {
 		r := about(p.Lesser.Path(), "twice")
 		r.part = "twice"

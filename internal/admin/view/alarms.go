@@ -6,34 +6,33 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
-	"zmailer/internal/run/config"
 )
 
 // Alarms returns what needs an operator: what the scheduler found in its last scan or, if none
 // runs, what the directories show without it.
-func (s *Spool) Alarms(c *config.Config) ([]alarm.Alarm, error) {
-	limits, err := alarm.ParseLimits(c.String("ALARMS", ""))
+func (v *Survey) Alarms() ([]alarm.Alarm, error) {
+	limits, err := alarm.ParseLimits(v.settings.String("ALARMS", ""))
 	if err != nil {
-		return nil, c.Invalid("ALARMS", "cannot be used", err)
+		return nil, v.settings.Invalid("ALARMS", "cannot be used", err)
 	}
 	var list []alarm.Alarm
-	if s.Runs("scheduler") {
-		b, err := s.PO.ReadAlarms()
+	if v.spool.Runs("scheduler") {
+		b, err := v.spool.PO.ReadAlarms()
 		if err != nil {
 			return nil, err
 		}
 		list = alarm.Parse(b)
-	} else if list, err = s.tooOld(limits); err != nil {
+	} else if list, err = v.tooOld(limits); err != nil {
 		return nil, err
 	}
 	for _, d := range []struct{ dir, daemon string }{{postoffice.Router, "router"}, {postoffice.Transport, "scheduler"}} {
-		if s.Runs(d.daemon) {
+		if v.spool.Runs(d.daemon) {
 			continue
 		}
-		some, err := s.any(d.dir)
+		some, err := v.any(d.dir)
 		if d.dir == postoffice.Router {
-			for _, further := range s.RouterDirs()[1:] {
-				more, ferr := s.any(further)
+			for _, further := range v.spool.RouterDirs()[1:] {
+				more, ferr := v.any(further)
 				some, err = some || more, errors.Join(err, ferr)
 			}
 		}
@@ -41,20 +40,20 @@ func (s *Spool) Alarms(c *config.Config) ([]alarm.Alarm, error) {
 			return list, err
 		}
 		if some {
-			list = append(list, alarm.Alarm{Kind: alarm.Down, Subject: d.daemon, Since: s.Now, Text: "mail waits in " + d.dir + "/ and it does not run"})
+			list = append(list, alarm.Alarm{Kind: alarm.Down, Subject: d.daemon, Since: v.spool.Now, Text: "mail waits in " + d.dir + "/ and it does not run"})
 		}
 	}
 	return list, nil
 }
 
 // tooOld is the part of the scheduler's look that needs no scheduler.
-func (s *Spool) tooOld(l alarm.Limits) (list []alarm.Alarm, err error) {
+func (v *Survey) tooOld(l alarm.Limits) (list []alarm.Alarm, err error) {
 	for _, d := range l.Places() {
-		st, err := s.PO.Standing(d.Dir)
+		st, err := v.spool.PO.Standing(d.Dir)
 		if err != nil {
 			return list, err
 		}
-		if a, ok := alarm.Age(d.Dir, st.Count, st.Oldest, d.Limit, s.Now); ok {
+		if a, ok := alarm.Age(d.Dir, st.Count, st.Oldest, d.Limit, v.spool.Now); ok {
 			list = append(list, a)
 		}
 	}
@@ -62,18 +61,18 @@ func (s *Spool) tooOld(l alarm.Limits) (list []alarm.Alarm, err error) {
 }
 
 // any reports whether a directory holds a message or specification.
-func (s *Spool) any(dir string) (some bool, err error) {
+func (v *Survey) any(dir string) (some bool, err error) {
 	enough := fmt.Errorf("enough")
 	found := func(string) error {
 		some = true
 		return enough
 	}
 	if dir == postoffice.Transport {
-		if err = s.PO.Queue.List(found); some {
+		if err = v.spool.PO.Queue.List(found); some {
 			err = nil
 		}
 		return some, err
 	}
-	st, err := s.PO.Standing(dir)
+	st, err := v.spool.PO.Standing(dir)
 	return st.Count > 0, err
 }

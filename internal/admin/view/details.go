@@ -3,7 +3,6 @@ package view
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -36,38 +35,30 @@ type FileDetails struct {
 	Written time.Time `json:"written"`
 }
 
-// Everything gathers it.
-func (s *Spool) Everything(m *Message) *Details {
-	e := &Details{Message: m, Specification: TextLines(m.Raw), Next: s.Next(m)}
+// Everything gathers all that is known of a message.
+func (x *Explainer) Everything(m *Message) *Details {
+	past := Histories{x.Spool}
+	e := &Details{Message: m, Specification: TextLines(m.Raw), Next: x.Next(m)}
 	for _, name := range m.Files {
-		info, err := s.FS.Stat(name)
+		info, err := x.Spool.FS.Stat(name)
 		e.Details = append(e.Details, FileDetails{File: name, Gone: err != nil, Size: info.Size, Mode: info.Mode.String(), UID: info.UID, Written: info.ModTime})
 	}
 	if m.File.Dir != "" {
 		var err error
-		if e.Envelope, err = s.EnvelopeLines(m); err != nil {
+		if e.Envelope, err = x.Spool.EnvelopeLines(m); err != nil {
 			e.Troubles = append(e.Troubles, human.Clean(err.Error()))
 		}
-		e.Reasons = s.putAside(m)
+		e.Reasons = past.putAside(m)
 		for i := range e.Reasons {
 			e.Reasons[i].ID = m.ID
 		}
 	}
-	list, err := s.History(m.SpoolID)
+	list, err := past.Of(m.SpoolID)
 	if err != nil {
 		e.Troubles = append(e.Troubles, human.Clean(err.Error()))
 	}
 	e.History = list
 	return e
-}
-
-// Shown finds a message to show.
-func (s *Spool) Shown(id postoffice.SpoolID) (*Message, error) {
-	m, err := s.locate("show", id)
-	if m == nil && err == nil {
-		err = fmt.Errorf("show %s: no file of that message is here; it was delivered, reported or removed", id)
-	}
-	return m, err
 }
 
 // ReasonWords describes an entry of the file of reasons.
@@ -84,7 +75,7 @@ const maxShown = 1 << 20
 
 // EnvelopeLines are the envelope lines as they stand in the file, also of one that cannot
 // be used.
-func (s *Spool) EnvelopeLines(m *Message) ([]string, error) {
+func (s *Files) EnvelopeLines(m *Message) ([]string, error) {
 	h, err := s.FS.Open(m.File.Path(), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err

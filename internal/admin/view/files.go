@@ -3,11 +3,11 @@
 // of each directory, alarms, and what a running scheduler answers. zmctl, zmweb and zmotlp
 // print or serve these values; nothing is printed here.
 //
-//	s := view.New(po, time.Now()).With(settings)
+//	s := view.New(po, time.Now())
 //	_, err := s.Each(ctx, selector.Selector{}, func(m *view.Message) error {
 //		return show(m) // with those of its recipients that the selector chooses
 //	})
-//	why, err := s.Why(ctx, dir, id)
+//	why, err := view.NewExplainer(s, settings).Why(ctx, dir, id)
 //
 // It writes nothing, takes no lock on a message, and keeps no state between calls, so a
 // crash cannot harm anything.

@@ -17,7 +17,7 @@ func shownFields() []string {
 
 // Header reads what a page shows of a message's header. What cannot be read is left out:
 // the Problem of the message has the error.
-func (s *Spool) Header(m *Message) []HeaderField {
+func (s *Files) Header(m *Message) []HeaderField {
 	if m.File.Dir == "" {
 		return nil
 	}

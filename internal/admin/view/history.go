@@ -26,16 +26,20 @@ type Step struct {
 	Text       string    `json:"text"`
 }
 
-// History returns the steps of a message in the order of time.
-func (s *Spool) History(id postoffice.SpoolID) ([]Step, error) {
-	m, err := s.locate("history", id)
-	list, lerr := s.accountOf(id)
+// Histories puts together what happened to messages, from their specifications, the reasons
+// beside those that are put aside, and the ledger.
+type Histories struct{ Spool *Spool }
+
+// Of returns the steps of a message in the order of time.
+func (h Histories) Of(id postoffice.SpoolID) ([]Step, error) {
+	m, err := h.Spool.locate("history", id)
+	list, lerr := h.account(id)
 	err = errors.Join(err, lerr)
 	if m == nil && len(list) == 0 {
 		return nil, errors.Join(err, fmt.Errorf("history %s: no such message in the postoffice or the ledger; the log may have it", id))
 	}
 	if m != nil {
-		list = append(append(list, s.arrival(m)), s.putAside(m)...)
+		list = append(append(list, h.arrival(m)), h.putAside(m)...)
 		if m.Spec != nil {
 			list = append(list, steps(m)...)
 		}
@@ -50,12 +54,12 @@ func (s *Spool) History(id postoffice.SpoolID) ([]Step, error) {
 
 // putAside returns each time that a message was put aside, or taken back, before it was
 // routed.
-func (s *Spool) putAside(m *Message) []Step {
+func (h Histories) putAside(m *Message) []Step {
 	if m.File.Dir == "" {
 		return nil
 	}
 	// An operator without permission sees none.
-	reasons, _ := s.PO.Aside.Reasons(m.SpoolID)
+	reasons, _ := h.Spool.PO.Aside.Reasons(m.SpoolID)
 	var list []Step
 	for i := range reasons {
 		at := reasons[i].Time
@@ -68,12 +72,12 @@ func (s *Spool) putAside(m *Message) []Step {
 }
 
 // arrival is the step in which a message was accepted.
-func (s *Spool) arrival(m *Message) Step {
+func (h Histories) arrival(m *Message) Step {
 	if m.Envelope == nil && m.File.Dir != "" {
 		// The router reports errors of the envelope.
-		_ = s.readEnvelope(m)
+		_ = h.Spool.readEnvelope(m)
 	}
-	h := Step{Time: m.Since, Event: "accepted"}
+	step := Step{Time: m.Since, Event: "accepted"}
 	text := "accepted from " + m.From() + ", " + human.Size(m.Size)
 	if e := m.Envelope; e != nil {
 		if e.RcvdFrom != "" {
@@ -86,8 +90,8 @@ func (s *Spool) arrival(m *Message) Step {
 			text += fmt.Sprintf(", to %s in the envelope", human.Count(n, "recipient"))
 		}
 	}
-	h.Text = text
-	return h
+	step.Text = text
+	return step
 }
 
 // steps are the lines of a specification, in words.
@@ -236,9 +240,9 @@ func milli(s string) string {
 	return time.UnixMilli(ms).Format(human.TimeFormat)
 }
 
-// accountOf are the ledger's lines about a message.
-func (s *Spool) accountOf(id postoffice.SpoolID) ([]Step, error) {
-	files, err := s.List(postoffice.Ledger)
+// account returns the ledger's lines about a message.
+func (h Histories) account(id postoffice.SpoolID) ([]Step, error) {
+	files, err := h.Spool.List(postoffice.Ledger)
 	if err != nil {
 		return nil, nil // no ledger is no trouble here
 	}
@@ -246,24 +250,24 @@ func (s *Spool) accountOf(id postoffice.SpoolID) ([]Step, error) {
 	seen := map[string]bool{}
 	var errs []error
 	for _, f := range files {
-		errs = append(errs, s.accountIn(f, func(l *ledger.Line) {
-			h := Step{Time: time.UnixMilli(l.Time), Event: l.Verb.String(), Text: ledgerWords(l)}
-			if l.ID == id && !seen[h.Text] {
-				seen[h.Text] = true
-				list = append(list, h)
+		errs = append(errs, h.accountIn(f, func(l *ledger.Line) {
+			step := Step{Time: time.UnixMilli(l.Time), Event: l.Verb.String(), Text: ledgerWords(l)}
+			if l.ID == id && !seen[step.Text] {
+				seen[step.Text] = true
+				list = append(list, step)
 			}
 		}))
 	}
 	return list, errors.Join(errs...)
 }
 
-func (s *Spool) accountIn(f File, fn func(l *ledger.Line)) error {
-	h, err := s.FS.Open(f.Path(), os.O_RDONLY, 0)
+func (h Histories) accountIn(f File, fn func(l *ledger.Line)) error {
+	file, err := h.Spool.FS.Open(f.Path(), os.O_RDONLY, 0)
 	if err != nil {
 		return nil // folded into base meanwhile, or no permission
 	}
-	defer h.Close()
-	r := bufio.NewReaderSize(h, 64<<10)
+	defer file.Close()
+	r := bufio.NewReaderSize(file, 64<<10)
 	for {
 		line, err := r.ReadSlice('\n')
 		if n := len(line); n > 0 && err == nil {

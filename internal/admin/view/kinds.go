@@ -1,13 +1,9 @@
 package view
 
 import (
-	"context"
-	"errors"
-	"slices"
 	"strings"
 
 	"zmailer/internal/postoffice"
-	"zmailer/internal/run/human"
 )
 
 // Kind is what a name means in its directory.
@@ -76,80 +72,37 @@ func IsReason(f File) bool {
 	return ok && f.Info.Mode.IsRegular() && (f.Dir == postoffice.Deferred || f.Dir == postoffice.Freezer || f.Dir == postoffice.Postman)
 }
 
-// explain adds the reason in full to a message that is put aside.
-func (s *Spool) explain(m *Message) {
-	switch m.State {
-	case StateDeferred, StateFrozen, StateSetAside, StateCopy:
-	default:
-		return
-	}
-	// An operator without permission sees none.
-	list, _ := s.PO.Aside.Reasons(m.SpoolID)
-	for _, r := range slices.Backward(list) {
-		switch r.What {
-		case postoffice.WasResubmitted, postoffice.WasThawed:
-			continue
+// StateIn names a file's state for the counts.
+func (s *Processes) StateIn(f File) string {
+	switch f.Dir {
+	case postoffice.Queue, postoffice.Transport:
+		return "no spool file"
+	case postoffice.Quarantine:
+		return "quarantined"
+	case postoffice.Orders:
+		if IsOrder(f) {
+			return "order"
 		}
-		m.Reason = human.Clean(r.Text)
-		return
-	}
-}
-
-func (s *Spool) LoadKind(f File, k Kind) (*Message, error) {
-	m, err := s.LoadFile(f, k.State)
-	if err != nil {
-		return nil, err
-	}
-	m.Why = human.Clean(k.Why)
-	s.explain(m)
-	for i := range m.Recipients {
-		if k.State == StateCopy {
-			m.Recipients[i].State = wentOn
-		}
-	}
-	if k.Name.Owner != 0 {
-		o := s.Owner(k.Name.Owner)
-		m.Owner = &o
-		work, err := s.Stat(f.Dir, ".."+k.Name.String())
-		if err == nil {
-			m.Files = append(m.Files, work.Path())
-		}
-	}
-	return m, nil
-}
-
-// ByID finds a message by its spool ID, in every directory. Files whose inode
-// number is the ID's but whose time is not are other messages, which are returned.
-func (s *Spool) ByID(id postoffice.SpoolID) (found *Message, others []postoffice.SpoolID, err error) {
-	note := func(m *Message) {
+		return "no order"
+	case postoffice.Removed:
 		switch {
-		case m.SpoolID == id:
-			found = m
-		case m.File.Dir == "" && found == nil:
-			// Finishing: the file that has the time is unlinked already.
-			found = m
-		case m.SpoolID.Ino == id.Ino && !slices.Contains(others, m.SpoolID):
-			others = append(others, m.SpoolID)
+		case !IsRemoved(f):
+			return "no spool file"
+		case strings.HasSuffix(f.Name, ".spec"):
+			return "specification"
 		}
+		return StateRemoved
 	}
-	var errs []error
-	for _, dir := range append(s.PO.Submissions.Inboxes(), s.walkOrder()...) {
-		err := s.walkBelow(context.Background(), dir, "", func(r Ref) error {
-			n, _ := postoffice.ParseName(r.name)
-			if r.ino != id.Ino && n.Ino != id.Ino {
-				return nil
-			}
-			m, err := s.loadAny(r, found == nil)
-			switch {
-			case errors.Is(err, ErrMoved):
-			case err != nil:
-				errs = append(errs, err)
-			case m != nil && (m.File.Dir == "" || m.SpoolID.Ino == id.Ino):
-				note(m)
-			}
-			return nil
-		})
-		errs = append(errs, err)
+	k := s.KindOf(f)
+	switch {
+	case IsReason(f):
+		return "reason"
+	case k.Work:
+		return "work file"
+	case k.State == "":
+		return "no spool file"
+	case k.State == StateClaimed && !s.Owner(k.Name.Owner).Alive:
+		return "claimed by the dead"
 	}
-	return found, others, errors.Join(errs...)
+	return k.State
 }

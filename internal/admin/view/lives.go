@@ -61,7 +61,7 @@ func (t *Tracer) life(id postoffice.SpoolID, depth int) *trace.Life {
 	if t.Spool != nil {
 		var more []trace.Step
 		var err error
-		m, more, err = t.Spool.traceFiles(id)
+		m, more, err = Histories{t.Spool}.trace(id)
 		steps = append(steps, more...)
 		if m == nil && len(steps) == 0 || m != nil {
 			t.fail(err)
@@ -80,7 +80,7 @@ func (t *Tracer) life(id postoffice.SpoolID, depth int) *trace.Life {
 	l := trace.New(id.String(), id.Time(), steps, t.Now)
 	switch {
 	case m != nil:
-		t.Spool.overlay(l, m)
+		overlay(l, m, t.Spool.Now)
 	case t.Spool != nil:
 		l.State = "gone"
 	}

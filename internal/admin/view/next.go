@@ -7,33 +7,55 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/workspec"
 )
 
+// Explainer explains why messages wait, and what happens to them next.
+type Explainer struct {
+	Spool     *Spool
+	settings  *config.Config      // nil: not known
+	resubmits config.Resubmission // when routers try deferred mail again; the zero value: never
+}
+
+// NewExplainer makes an Explainer with the configuration, which has the times of retries and
+// expiry; nil: it is not known.
+func NewExplainer(s *Spool, settings *config.Config) *Explainer {
+	return &Explainer{s, settings, resubmission(settings)}
+}
+
+func resubmission(settings *config.Config) config.Resubmission {
+	if settings == nil {
+		return config.Resubmission{}
+	}
+	r, _ := settings.Resubmission() // they were checked when they were read
+	return r
+}
+
 // Next describes what happens to a message next.
-func (s *Spool) Next(m *Message) []string {
+func (x *Explainer) Next(m *Message) []string {
 	switch m.State {
 	case StateWriting:
 		return []string{"It is being written; it is not accepted yet."}
 	case StateAccepted:
-		return s.nextAccepted(m)
+		return x.nextAccepted(m)
 	case StateClaimed:
 		if m.Owner.Alive {
 			return []string{"It is being routed by " + m.Owner.String() + "."}
 		}
-		return s.need("router", "The router that had it is dead. The next scan of a router moves it back to router/ and routes it again.")
+		return x.need("router", "The router that had it is dead. The next scan of a router moves it back to router/ and routes it again.")
 	case StateHandedOver:
 		if m.Owner != nil && m.Owner.Alive {
 			return []string{"It is being handed over by " + m.Owner.String() + "; its work specification follows."}
 		}
-		return s.need("router", "The router that handed it over is dead. Its work specification is put in place if it is whole, else it goes back to router/.")
+		return x.need("router", "The router that handed it over is dead. Its work specification is put in place if it is whole, else it goes back to router/.")
 	case StateQueued:
-		return s.nextQueued(m)
+		return x.nextQueued(m)
 	case StateFinishing:
-		return s.nextFinishing(m)
+		return x.nextFinishing(m)
 	case StateDeferred:
-		return s.nextDeferred(m)
+		return x.nextDeferred(m)
 	case StateFrozen:
 		cause := "is held by policy (" + m.Why + ")"
 		if m.Why == workspec.CausePerson {
@@ -55,24 +77,24 @@ func (s *Spool) Next(m *Message) []string {
 }
 
 // TriesAgain reports whether routers route a deferred message again by themselves.
-func (s *Spool) TriesAgain(m *Message) bool {
-	return !s.resubmits.IsOff() && m.Why != postoffice.WhyCrash
+func (x *Explainer) TriesAgain(m *Message) bool {
+	return !x.resubmits.IsOff() && m.Why != postoffice.WhyCrash
 }
 
-func (s *Spool) nextDeferred(m *Message) []string {
+func (x *Explainer) nextDeferred(m *Message) []string {
 	todo := "What would become of it now: zmctl resubmit --check " + m.File.Name + "; "
-	if !s.TriesAgain(m) {
+	if !x.TriesAgain(m) {
 		return m.because("Nothing until an operator decides: the router could not route it ("+m.Why+").",
 			todo+"when the cause is gone: zmctl resubmit "+m.ID)
 	}
 	arrived, aside := m.File.Info.ModTime, m.File.Info.CTime
-	due := s.resubmits.Due(arrived, aside)
+	due := x.resubmits.Due(arrived, aside)
 	when := "with the next scan of a router"
-	if !s.resubmits.IsDue(arrived, aside, s.Now) {
-		when = "in " + human.Span(due.Sub(s.Now)) + ", at " + due.Local().Format(human.TimeFormat)
+	if !x.resubmits.IsDue(arrived, aside, x.Spool.Now) {
+		when = "in " + human.Span(due.Sub(x.Spool.Now)) + ", at " + due.Local().Format(human.TimeFormat)
 	}
 	lines := m.because("The router could not route it ("+m.Why+"). It tries again "+when+".", todo+"to have it routed at once: zmctl resubmit "+m.ID)
-	if e := s.resubmits.Expiry; e > 0 {
+	if e := x.resubmits.Expiry; e > 0 {
 		over := arrived.Add(e)
 		last := "If it cannot be routed by " + over.Local().Format(human.TimeFormat) + " it is given up and its sender gets a report."
 		if !due.Before(over) {
@@ -80,7 +102,7 @@ func (s *Spool) nextDeferred(m *Message) []string {
 		}
 		lines = slices.Insert(lines, len(lines)-1, last)
 	}
-	return append(lines, s.need("router", "")[1:]...)
+	return append(lines, x.need("router", "")[1:]...)
 }
 
 // because puts the reason in full between what happens and what to do.
@@ -95,43 +117,43 @@ func (m *Message) because(what, todo string) []string {
 const ChannelHold = "hold"
 
 // need adds that the program which does it is not running.
-func (s *Spool) need(role, sentence string) []string {
-	if s.Runs(role) {
+func (x *Explainer) need(role, sentence string) []string {
+	if x.Spool.Runs(role) {
 		return []string{sentence}
 	}
 	return []string{sentence, "But no " + role + " is running: zmctl start starts the daemons."}
 }
 
-func (s *Spool) nextAccepted(m *Message) []string {
+func (x *Explainer) nextAccepted(m *Message) []string {
 	switch {
-	case s.PO.Submissions.IsInbox(m.File.Dir) && m.Problem != "":
+	case x.Spool.PO.Submissions.IsInbox(m.File.Dir) && m.Problem != "":
 		return []string{"Nothing: it is incomplete and was never accepted. Remove the file."}
-	case s.PO.Submissions.IsInbox(m.File.Dir) && !s.isDaemons(m.File):
-		return s.need("router", "A router copies it into a file of its own and routes that.")
+	case x.Spool.PO.Submissions.IsInbox(m.File.Dir) && !x.isDaemons(m.File):
+		return x.need("router", "A router copies it into a file of its own and routes that.")
 	case m.File.Dir == postoffice.Public:
-		if pid, held := s.Holder(m.File); held {
+		if pid, held := x.Spool.Holder(m.File); held {
 			return []string{fmt.Sprintf("Its submitter, pid %d, moves it to router/.", pid)}
 		}
-		return s.need("router", "Its submitter is dead. The next scan of a router moves it to router/.")
+		return x.need("router", "Its submitter is dead. The next scan of a router moves it to router/.")
 	case m.Problem != "":
-		return s.need("router", "A router finds that it cannot be routed and sets it aside as postman/"+m.Name+".")
+		return x.need("router", "A router finds that it cannot be routed and sets it aside as postman/"+m.Name+".")
 	}
-	return s.need("router", "The next router that is free claims and routes it.")
+	return x.need("router", "The next router that is free claims and routes it.")
 }
 
 // isDaemons reports whether a file belongs to root or the postoffice's owner.
-func (s *Spool) isDaemons(f File) bool {
-	return f.Info.UID == 0 || f.Info.UID == s.PO.Owner()
+func (x *Explainer) isDaemons(f File) bool {
+	return f.Info.UID == 0 || f.Info.UID == x.Spool.PO.Owner()
 }
 
-func (s *Spool) nextQueued(m *Message) []string {
+func (x *Explainer) nextQueued(m *Message) []string {
 	switch {
 	case m.denied:
 		return []string{"Only root and the owner of the file may read its work specification: ask again as one of them."}
 	case m.Spec == nil:
 		return []string{"Nothing: its work specification cannot be read. The scheduler leaves it alone and logs that."}
 	case !m.Spec.Complete:
-		return s.need("scheduler", "Its work specification is not whole. The scheduler removes that and gives the message back to router/.")
+		return x.need("scheduler", "Its work specification is not whole. The scheduler removes that and gives the message back to router/.")
 	}
 	var lines []string
 	left := 0
@@ -141,12 +163,12 @@ func (s *Spool) nextQueued(m *Message) []string {
 			continue
 		}
 		left++
-		lines = append(lines, r.next(s.Now))
+		lines = append(lines, r.next(x.Spool.Now))
 	}
 	if left == 0 {
 		lines = []string{"Every recipient is final. The scheduler sends the report that is due and removes both files."}
 	}
-	if !s.Runs("scheduler") {
+	if !x.Spool.Runs("scheduler") {
 		lines = append(lines, "But no scheduler is running: zmctl start starts the daemons.")
 	}
 	return lines
@@ -180,7 +202,7 @@ func (r *Recipient) next(now time.Time) string {
 	return who + " is due since " + r.Next.Format(human.TimeFormat) + " and waits for its turn on " + r.Channel + "/" + r.Host + "."
 }
 
-func (s *Spool) nextFinishing(m *Message) []string {
+func (x *Explainer) nextFinishing(m *Message) []string {
 	open := 0
 	for i := range m.Recipients {
 		if m.Recipients[i].Open() {
@@ -188,8 +210,8 @@ func (s *Spool) nextFinishing(m *Message) []string {
 		}
 	}
 	if open > 0 {
-		return s.need("scheduler", fmt.Sprintf("Its message file is gone while %s open: they cannot be served. After a minute the scheduler moves the specification to quarantine/ and logs that.",
+		return x.need("scheduler", fmt.Sprintf("Its message file is gone while %s open: they cannot be served. After a minute the scheduler moves the specification to quarantine/ and logs that.",
 			human.Count(open, "recipient")+map[bool]string{true: " is", false: " are"}[open == 1]))
 	}
-	return s.need("scheduler", "It is done; the scheduler removes the specification.")
+	return x.need("scheduler", "It is done; the scheduler removes the specification.")
 }

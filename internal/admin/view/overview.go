@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 	"zmailer/internal/wire/mailq"
 )
 
@@ -42,28 +43,40 @@ type StateCount struct {
 	Next *time.Time `json:"next,omitempty"`
 }
 
-func (s *Spool) everyDirectory() []string {
-	return slices.Concat(s.PO.Submissions.Inboxes(), s.RouterDirs(), []string{postoffice.Queue, postoffice.Transport,
+// Survey counts what the directories hold, and finds what needs an operator.
+type Survey struct {
+	spool     *Spool
+	settings  *config.Config
+	resubmits config.Resubmission // when routers try deferred mail again; the zero value: never
+}
+
+// NewSurvey makes a Survey of a postoffice with its configuration.
+func NewSurvey(s *Spool, settings *config.Config) *Survey {
+	return &Survey{s, settings, resubmission(settings)}
+}
+
+func (v *Survey) everyDirectory() []string {
+	return slices.Concat(v.spool.PO.Submissions.Inboxes(), v.spool.RouterDirs(), []string{postoffice.Queue, postoffice.Transport,
 		postoffice.Deferred, postoffice.Freezer, postoffice.Postman, postoffice.Quarantine, postoffice.Removed, postoffice.Orders})
 }
 
 // Overview counts. The directories are read one after the other: a message that moves
 // meanwhile may be counted twice, or in neither.
-func (s *Spool) Overview(ctx context.Context, dir string) *Overview {
-	st := &Overview{PostOffice: dir, Scheduler: s.Runs("scheduler")}
+func (v *Survey) Overview(ctx context.Context, dir string) *Overview {
+	st := &Overview{PostOffice: dir, Scheduler: v.spool.Runs("scheduler")}
 	queue, transport := nameAges{}, nameAges{}
 	if st.Scheduler {
 		st.Counts = schedulerCounts(ctx, dir)
 	}
-	for _, top := range s.everyDirectory() {
+	for _, top := range v.everyDirectory() {
 		if st.Counts != nil && isQueue(top) {
 			st.Directories = append(st.Directories, counted(top, st.Counts))
 			continue
 		}
 		d := Directory{Name: top}
-		err := s.EachFile(top, func(f File) {
+		err := v.spool.EachFile(top, func(f File) {
 			n, ok := postoffice.ParseName(f.Name)
-			age := s.Now.Sub(f.Info.ModTime)
+			age := v.spool.Now.Sub(f.Info.ModTime)
 			switch {
 			case !f.Info.Mode.IsRegular():
 				return
@@ -72,9 +85,9 @@ func (s *Spool) Overview(ctx context.Context, dir string) *Overview {
 			case top == postoffice.Transport && ok:
 				transport[n] = age
 			default:
-				d.add(s.StateIn(f), age)
+				d.add(v.spool.StateIn(f), age)
 				if top == postoffice.Deferred {
-					d.routedAgain(s, f)
+					v.routedAgain(&d, f)
 				}
 			}
 			d.Files++
@@ -99,9 +112,9 @@ func (s *Spool) Overview(ctx context.Context, dir string) *Overview {
 		slices.SortFunc(d.States, func(a, b StateCount) int { return strings.Compare(a.State, b.State) })
 	}
 	if st.Uncounted = st.Counts != nil || len(transport) > readLimit; !st.Uncounted {
-		st.Recipients = s.countRecipients(ctx)
+		st.Recipients = v.countRecipients(ctx)
 	}
-	owners, err := s.EveryOwner()
+	owners, err := v.spool.EveryOwner()
 	if err != nil {
 		st.Owners = append(st.Owners, Owner{Says: err.Error()})
 	}
@@ -129,41 +142,6 @@ func keptDirectory(dir string) bool {
 	return dir == postoffice.Quarantine || dir == postoffice.Removed || dir == postoffice.Orders
 }
 
-// StateIn names a file's state for the counts.
-func (s *Spool) StateIn(f File) string {
-	switch f.Dir {
-	case postoffice.Queue, postoffice.Transport:
-		return "no spool file"
-	case postoffice.Quarantine:
-		return "quarantined"
-	case postoffice.Orders:
-		if IsOrder(f) {
-			return "order"
-		}
-		return "no order"
-	case postoffice.Removed:
-		switch {
-		case !IsRemoved(f):
-			return "no spool file"
-		case strings.HasSuffix(f.Name, ".spec"):
-			return "specification"
-		}
-		return StateRemoved
-	}
-	k := s.KindOf(f)
-	switch {
-	case IsReason(f):
-		return "reason"
-	case k.Work:
-		return "work file"
-	case k.State == "":
-		return "no spool file"
-	case k.State == StateClaimed && !s.Owner(k.Name.Owner).Alive:
-		return "claimed by the dead"
-	}
-	return k.State
-}
-
 func (d *Directory) add(state string, age time.Duration) {
 	i := slices.IndexFunc(d.States, func(g StateCount) bool { return g.State == state })
 	if i < 0 {
@@ -176,14 +154,14 @@ func (d *Directory) add(state string, age time.Duration) {
 }
 
 // routedAgain notes when a deferred message is routed again.
-func (d *Directory) routedAgain(s *Spool, f File) {
-	k := s.KindOf(f)
-	if k.State != StateDeferred || s.resubmits.IsOff() || k.Why == postoffice.WhyCrash {
+func (v *Survey) routedAgain(d *Directory, f File) {
+	k := v.spool.KindOf(f)
+	if k.State != StateDeferred || v.resubmits.IsOff() || k.Why == postoffice.WhyCrash {
 		return
 	}
-	due := s.resubmits.Due(f.Info.ModTime, f.Info.CTime)
-	if s.resubmits.IsDue(f.Info.ModTime, f.Info.CTime, s.Now) {
-		due = s.Now
+	due := v.resubmits.Due(f.Info.ModTime, f.Info.CTime)
+	if v.resubmits.IsDue(f.Info.ModTime, f.Info.CTime, v.spool.Now) {
+		due = v.spool.Now
 	}
 	i := slices.IndexFunc(d.States, func(g StateCount) bool { return g.State == StateDeferred })
 	if g := &d.States[i]; g.Next == nil || due.Before(*g.Next) {

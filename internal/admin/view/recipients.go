@@ -21,9 +21,9 @@ const readLimit = 20000
 
 // countRecipients counts those of queued mail. Those that cannot be read are reported by queue
 // and check.
-func (s *Spool) countRecipients(ctx context.Context) []RecipientCount {
+func (v *Survey) countRecipients(ctx context.Context) []RecipientCount {
 	of := map[string]*RecipientCount{}
-	_, _ = s.Each(ctx, selector.Selector{}, func(m *Message) error {
+	_, _ = v.spool.Each(ctx, selector.Selector{}, func(m *Message) error {
 		if m.State != StateQueued {
 			return nil
 		}

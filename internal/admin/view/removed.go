@@ -26,13 +26,19 @@ type RemovedMessage struct {
 	Message *Message `json:"-"`
 }
 
-// ListRemoved lists removed/ and the removed recipients in the queue.
-func (s *Spool) ListRemoved(ctx context.Context, keep time.Duration) ([]RemovedMessage, error) {
+// Removals reads what operators have removed: removed/, and the removed recipients in the queue.
+type Removals struct {
+	Spool *Spool
+	Keep  time.Duration // REMOVEDKEEP: how long it is kept; 0: for ever
+}
+
+// List lists removed/ and the removed recipients in the queue.
+func (from Removals) List(ctx context.Context) ([]RemovedMessage, error) {
 	list := []RemovedMessage{}
-	away, err := s.PO.Removed.List()
+	away, err := from.Spool.PO.Removed.List()
 	errs := []error{err}
 	for i := range away {
-		r, err := s.Shelved(&away[i], keep)
+		r, err := from.Load(&away[i])
 		if errors.Is(err, ErrMoved) {
 			continue
 		}
@@ -44,7 +50,7 @@ func (s *Spool) ListRemoved(ctx context.Context, keep time.Duration) ([]RemovedM
 	}
 	taken, err := selector.Column("state", Removed)
 	errs = append(errs, err)
-	_, err = s.Each(ctx, taken, func(m *Message) error {
+	_, err = from.Spool.Each(ctx, taken, func(m *Message) error {
 		if m.Spec == nil || m.ID == "" {
 			return nil // gone meanwhile, or zmctl check reports it
 		}
@@ -60,16 +66,16 @@ func (s *Spool) ListRemoved(ctx context.Context, keep time.Duration) ([]RemovedM
 	return list, errors.Join(errs...)
 }
 
-// Shelved reads an entry of removed/.
-func (s *Spool) Shelved(m *postoffice.RemovedMessage, keep time.Duration) (RemovedMessage, error) {
+// Load reads an entry of removed/.
+func (from Removals) Load(m *postoffice.RemovedMessage) (RemovedMessage, error) {
 	r := RemovedMessage{Removed: m.Since, From: m.From}
 	f := File{Dir: postoffice.Removed, Name: m.Name, Info: m.Info}
-	if keep > 0 {
-		until := m.Since.Add(keep)
+	if from.Keep > 0 {
+		until := m.Since.Add(from.Keep)
 		r.Until = &until
 	}
 	if m.Spec == "" {
-		head, err := s.LoadFile(f, m.From)
+		head, err := from.Spool.LoadFile(f, m.From)
 		if err != nil {
 			return r, err
 		}
@@ -79,13 +85,13 @@ func (s *Spool) Shelved(m *postoffice.RemovedMessage, keep time.Duration) (Remov
 		}
 		return r, nil
 	}
-	spec, err := s.Stat(postoffice.Removed, m.Spec)
+	spec, err := from.Spool.Stat(postoffice.Removed, m.Spec)
 	if err != nil {
 		return r, err
 	}
 	out := &Message{State: m.From, Name: m.Name, Files: []string{f.Path(), spec.Path()}, SpecFile: spec}
-	out.setMessage(s, f)
-	if err := s.readSpec(out); err != nil {
+	out.setMessage(from.Spool, f)
+	if err := from.Spool.readSpec(out); err != nil {
 		return r, err
 	}
 	r.fill(out)
@@ -111,13 +117,14 @@ func (r *RemovedMessage) fill(m *Message) {
 	}
 }
 
-func (s *Spool) removedByID(id postoffice.SpoolID) *Message {
+// byID returns a message of removed/; nil if it is not there.
+func (from Removals) byID(id postoffice.SpoolID) *Message {
 	// zmctl removed reports errors.
-	found, err := s.PO.Removed.Find(id)
+	found, err := from.Spool.PO.Removed.Find(id)
 	if err != nil || found == nil {
 		return nil
 	}
-	r, err := s.Shelved(found, 0)
+	r, err := from.Load(found)
 	if err != nil {
 		return nil
 	}

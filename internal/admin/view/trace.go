@@ -11,10 +11,11 @@ import (
 	"zmailer/internal/workspec"
 )
 
-func (s *Spool) traceFiles(id postoffice.SpoolID) (*Message, []trace.Step, error) {
-	m, err := s.locate("trace", id)
+// trace returns a message and its steps, for a Tracer.
+func (h Histories) trace(id postoffice.SpoolID) (*Message, []trace.Step, error) {
+	m, err := h.Spool.locate("trace", id)
 	var steps []trace.Step
-	account, lerr := s.accountOf(id)
+	account, lerr := h.account(id)
 	if lerr != nil {
 		err = lerr
 	}
@@ -29,9 +30,9 @@ func (s *Spool) traceFiles(id postoffice.SpoolID) (*Message, []trace.Step, error
 	if m == nil {
 		return nil, steps, err
 	}
-	arrival := s.arrival(m)
+	arrival := h.arrival(m)
 	steps = append(steps, trace.Step{Time: arrival.Time, Event: "accepted", Told: []string{trace.History}, Text: arrival.Text})
-	for _, a := range s.putAside(m) {
+	for _, a := range h.putAside(m) {
 		steps = append(steps, trace.Step{Time: a.Time, Event: "put aside", Told: []string{trace.History}, Text: a.Text})
 	}
 	if m.Spec != nil {
@@ -117,7 +118,7 @@ func traceEvent(s trace.Step, e *workspec.Event, r *workspec.Recipient) trace.St
 
 // overlay lets the files say what became of each recipient: they are the truth, and know
 // those that nothing was said of yet.
-func (s *Spool) overlay(l *trace.Life, m *Message) {
+func overlay(l *trace.Life, m *Message, now time.Time) {
 	l.State, l.Untold = m.State, 0
 	if l.Ended = (time.Time{}); m.HasSender {
 		l.From, l.HasFrom = m.Sender, true
@@ -145,5 +146,5 @@ func (s *Spool) overlay(l *trace.Life, m *Message) {
 			x.Status, x.Last = r.Status, r.Last
 		}
 	}
-	l.Settle(s.Now)
+	l.Settle(now)
 }

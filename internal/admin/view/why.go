@@ -25,34 +25,16 @@ type Explanation struct {
 	States map[int]string `json:"-"` // of Lines: the state they are about, for colours
 }
 
-// locate finds a message wherever it is.
-func (s *Spool) locate(verb string, id postoffice.SpoolID) (*Message, error) {
-	m, others, err := s.ByID(id)
-	if m == nil && err == nil {
-		// It may have moved against the order in which we looked.
-		m, others, err = s.ByID(id)
-	}
-	if m == nil && err == nil {
-		m = s.removedByID(id)
-	}
-	if m != nil {
-		return m, nil
-	}
-	for _, o := range others {
-		err = errors.Join(err, fmt.Errorf("%s %s: inode %d belongs to another message now, %s, written %s", verb, id, o.Ino, o, o.Time().Format(human.TimeFormat)))
-	}
-	return nil, err
-}
-
-func (s *Spool) Why(ctx context.Context, dir string, id postoffice.SpoolID) (*Explanation, error) {
-	m, err := s.locate("why", id)
+// Why explains why a message waits, or what became of it.
+func (x *Explainer) Why(ctx context.Context, dir string, id postoffice.SpoolID) (*Explanation, error) {
+	m, err := x.Spool.locate("why", id)
 	if m == nil {
 		if err != nil {
 			return nil, err
 		}
 		r := &Explanation{ID: id.String(), State: "gone"}
 		r.say("%s is no longer in the postoffice: it was delivered, reported or dropped.", id)
-		lines, err := s.accountOf(id)
+		lines, err := Histories{x.Spool}.account(id)
 		for _, l := range lines {
 			r.say("By the ledger, %s: %s.", l.Time.Format(human.TimeFormat), l.Text)
 		}
@@ -63,15 +45,15 @@ func (s *Spool) Why(ctx context.Context, dir string, id postoffice.SpoolID) (*Ex
 		return r, err
 	}
 	r := &Explanation{ID: id.String(), State: m.State, Message: m}
-	r.say("%s from %s, %s, accepted %s, %s ago, is %s.", id, m.From(), human.Size(m.Size), m.Since.Format(human.TimeFormat), human.Span(s.Now.Sub(m.Since)), m.State)
+	r.say("%s from %s, %s, accepted %s, %s ago, is %s.", id, m.From(), human.Size(m.Size), m.Since.Format(human.TimeFormat), human.Span(x.Spool.Now.Sub(m.Since)), m.State)
 	if m.Problem != "" {
 		r.sayOf("problem", "PROBLEM: %s", human.Clean(m.Problem))
 	}
 	if m.State != StateQueued || m.Spec == nil || !m.Spec.Complete {
-		for i, line := range s.Next(m) {
+		for i, line := range x.Next(m) {
 			if i == 0 && slices.Contains([]string{StateDeferred, StateFrozen, StateSetAside}, m.State) {
 				state := Frozen // it waits for an operator
-				if m.State == StateDeferred && s.TriesAgain(m) {
+				if m.State == StateDeferred && x.TriesAgain(m) {
 					state = Waiting
 				}
 				r.sayOf(state, "%s", line)
@@ -83,10 +65,10 @@ func (s *Spool) Why(ctx context.Context, dir string, id postoffice.SpoolID) (*Ex
 	}
 	r.Scheduler = askMessage(ctx, dir, id)
 	r.settled(m)
-	s.whyOpen(r, m)
+	x.whyOpen(r, m)
 	r.reports(m)
 	switch {
-	case !s.Runs("scheduler"):
+	case !x.Spool.Runs("scheduler"):
 		r.sayOf("trouble", "No scheduler is running, so nothing is tried: zmctl start starts the daemons.")
 	case r.Scheduler == nil:
 		r.say("A scheduler is running but did not answer; the above is from the files.")
@@ -143,7 +125,7 @@ type alike struct {
 const whyGroups = 20
 
 // whyOpen describes the open recipients, those that wait for the same together.
-func (s *Spool) whyOpen(r *Explanation, m *Message) {
+func (x *Explainer) whyOpen(r *Explanation, m *Message) {
 	var groups []*alike
 	byKey := map[string]*alike{}
 	var pairs []Thread
@@ -174,8 +156,8 @@ func (s *Spool) whyOpen(r *Explanation, m *Message) {
 		return
 	}
 	var expiry map[Thread]time.Duration
-	if s.settings != nil {
-		expiry = Expiry(s.settings, pairs)
+	if x.settings != nil {
+		expiry = Expiry(x.settings, pairs)
 	}
 	described := map[Thread]bool{}
 	for i, g := range groups {
@@ -184,13 +166,13 @@ func (s *Spool) whyOpen(r *Explanation, m *Message) {
 			break
 		}
 		t := Thread{g.Channel, g.Host}
-		r.whyGroup(s.Now, g)
+		r.whyGroup(x.Spool.Now, g)
 		if g.State != Frozen && g.State != Unserved {
-			r.expires(s.Now, m, g, t, expiry)
+			r.expires(x.Spool.Now, m, g, t, expiry)
 		}
 		if !described[t] && g.State != Frozen && g.State != Held {
 			described[t] = true
-			r.live(s.Now, t)
+			r.live(x.Spool.Now, t)
 		}
 	}
 }

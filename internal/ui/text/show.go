@@ -13,7 +13,8 @@ import (
 )
 
 // ShowMessage prints everything about a message.
-func ShowMessage(w io.Writer, s *view.Spool, m *view.Message) {
+func ShowMessage(w io.Writer, x *view.Explainer, m *view.Message) {
+	s := x.Spool
 	// Trouble of the writer is met when it is flushed, or by the next command.
 	_ = PrintMessage(w, m, s.Now)
 	showFiles(w, s, m)
@@ -28,7 +29,7 @@ func ShowMessage(w io.Writer, s *view.Spool, m *view.Message) {
 	showHistory(w, m)
 	section(w, "what happens next")
 	p := term.For(w)
-	for i, line := range s.Next(m) {
+	for i, line := range x.Next(m) {
 		if i == 0 {
 			line = painted(p, m, line)
 		}

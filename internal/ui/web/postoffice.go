@@ -33,7 +33,7 @@ func Open(po *postoffice.PostOffice, dir string, settings *config.Config) *Posto
 }
 
 func (w *Postoffice) spool() *view.Spool {
-	return view.New(w.po, time.Now()).With(w.settings)
+	return view.New(w.po, time.Now())
 }
 
 // newMessage is a message as pages show it.
@@ -101,7 +101,7 @@ func (w *Postoffice) List(ctx context.Context, where string, first, most int) (*
 
 func (w *Postoffice) Look(ctx context.Context, id postoffice.SpoolID) (*Look, error) {
 	s := w.spool()
-	r, err := s.Why(ctx, w.dir, id)
+	r, err := view.NewExplainer(s, w.settings).Why(ctx, w.dir, id)
 	if r == nil || r.Message == nil && err != nil {
 		return nil, fmt.Errorf("message %s: %w: %w", id, ErrNotFound, err)
 	}
@@ -109,7 +109,7 @@ func (w *Postoffice) Look(ctx context.Context, id postoffice.SpoolID) (*Look, er
 	if err != nil {
 		l.Why = append(l.Why, human.Clean(err.Error()))
 	}
-	if l.Steps, err = s.History(id); err != nil && r.Message != nil {
+	if l.Steps, err = (view.Histories{Spool: s}).Of(id); err != nil && r.Message != nil {
 		l.Why = append(l.Why, human.Clean(err.Error()))
 	}
 	if r.Message != nil {
@@ -121,7 +121,8 @@ func (w *Postoffice) Look(ctx context.Context, id postoffice.SpoolID) (*Look, er
 
 func (w *Postoffice) status(ctx context.Context) (*Status, error) {
 	s := w.spool()
-	seen := s.Overview(ctx, w.dir)
+	survey := view.NewSurvey(s, w.settings)
+	seen := survey.Overview(ctx, w.dir)
 	st := &Status{PostOffice: w.dir}
 	for _, d := range seen.Directories {
 		if len(d.States) == 0 {
@@ -138,7 +139,7 @@ func (w *Postoffice) status(ctx context.Context) (*Status, error) {
 	if seen.Scheduler && !slices.ContainsFunc(seen.Owners, func(o view.Owner) bool { return o.Alive && o.Role() == "scheduler" }) {
 		st.Daemons = append(st.Daemons, Daemon{Says: "scheduler", Alive: true})
 	}
-	alarms, err := s.Alarms(w.settings)
+	alarms, err := survey.Alarms()
 	for _, a := range alarms {
 		st.Alarms = append(st.Alarms, Alarm{Kind: string(a.Kind), Subject: human.Clean(a.Subject), For: human.Span(s.Now.Sub(a.Since)), Text: human.Clean(a.Text)})
 	}

@@ -226,7 +226,7 @@ func TestOverviewIsShownWithoutAlarms(t *testing.T) {
 	settings, err := config.Load(path)
 	assert.Must(t, err)
 	w := Open(o.PostOffice, o.Dir, settings)
-	if _, err := view.New(o.PostOffice, time.Now()).Alarms(settings); err == nil {
+	if _, err := view.NewSurvey(view.New(o.PostOffice, time.Now()), settings).Alarms(); err == nil {
 		t.Fatal("its alarms can be read")
 	}
 	v, err := w.Survey(t.Context())

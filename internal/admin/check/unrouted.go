@@ -2,8 +2,6 @@ package check
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"strings"
 	"time"
 
@@ -16,36 +14,20 @@ import (
 // counts as abandoned.
 const DraftGrace = time.Hour
 
-// foreign reports a name that no program of this system creates.
-func (x *checker) foreign(f view.File, text string) {
-	r := about(f.Path(), "unknown")
-	what := ""
-	switch m := f.Info.Mode; {
-	case m.IsDir():
-		what = "A directory."
-		if names, err := x.FS.ReadDir(f.Path()); err == nil {
-			what = fmt.Sprintf("A directory with %s.", human.Count(len(names), "name"))
-		}
-	case m&fs.ModeSymlink != 0:
-		what = "A symbolic link."
-	case m&fs.ModeNamedPipe != 0:
-		what = "A pipe."
-	case m&fs.ModeSocket != 0:
-		what = "A socket."
-	case !m.IsRegular():
-		what = "A device."
-	}
-	if what != "" {
-		r.say("%s", what)
-	}
-	x.add(r.wrong(ForeignName, "%s", text).say("Remove it, or zmctl check --repair puts it into quarantine/."))
+// unrouted inspects messages that are not in queue/: those being written, those that wait for a
+// router, and those put aside.
+type unrouted struct {
+	*pass
+	explain *view.Explainer
+	mail    *duplicates
+	reports map[string]string // file in public/ → specification that records it
 }
 
 // public inspects a file that is being written.
-func (x *checker) public(f view.File) {
+func (x *unrouted) public(f view.File) {
 	k := x.KindOf(f)
 	if k.State == view.StateAccepted {
-		x.note(f, postoffice.Name{Ino: f.Info.Ino}, RankPublic)
+		x.mail.note(f, postoffice.Name{Ino: f.Info.Ino}, RankPublic)
 	}
 	if !x.wants(f.Path()) {
 		return
@@ -63,7 +45,7 @@ func (x *checker) public(f view.File) {
 	}
 }
 
-func (x *checker) unfinished(f view.File) {
+func (x *unrouted) unfinished(f view.File) {
 	age := x.Now.Sub(f.Info.ModTime)
 	if strings.HasPrefix(f.Name, postoffice.CopyPrefix+".") {
 		age = x.Now.Sub(f.Info.CTime) // its mtime is that of the original
@@ -87,10 +69,10 @@ func (x *checker) unfinished(f view.File) {
 }
 
 // router inspects a name in a router directory.
-func (x *checker) router(f view.File) {
+func (x *unrouted) router(f view.File) {
 	k := x.KindOf(f)
 	if k.State != "" {
-		x.note(f, k.Name, RankRouter)
+		x.mail.note(f, k.Name, RankRouter)
 	}
 	if !x.wants(f.Path()) {
 		return
@@ -111,7 +93,7 @@ func (x *checker) router(f view.File) {
 }
 
 // work inspects router/..I-P.
-func (x *checker) work(f view.File, n postoffice.Name) {
+func (x *unrouted) work(f view.File, n postoffice.Name) {
 	o := x.Owner(n.Owner)
 	r := about(f.Path(), "work file")
 	switch {
@@ -126,7 +108,7 @@ func (x *checker) work(f view.File, n postoffice.Name) {
 }
 
 // load reads a message; nil if it has moved, or cannot be read, which is reported.
-func (x *checker) load(f view.File, k view.Kind) *view.Message {
+func (x *unrouted) load(f view.File, k view.Kind) *view.Message {
 	m, err := x.LoadKind(f, k)
 	if err == nil {
 		return m
@@ -137,7 +119,7 @@ func (x *checker) load(f view.File, k view.Kind) *view.Message {
 	return nil
 }
 
-func (x *checker) head(m *view.Message, f view.File) *report {
+func (x *unrouted) head(m *view.Message, f view.File) *report {
 	r := about(f.Path(), m.State)
 	r.id = m.ID
 	return r.say("%s, %s old.", m.ID, human.Span(x.Now.Sub(m.Since)))
@@ -150,7 +132,7 @@ func (r *report) misnumbered(f view.File, n postoffice.Name, then string) {
 }
 
 // message inspects a message file in public/ or router/.
-func (x *checker) message(f view.File, k view.Kind) {
+func (x *unrouted) message(f view.File, k view.Kind) {
 	m := x.load(f, k)
 	if m == nil {
 		return
@@ -172,15 +154,15 @@ func (x *checker) message(f view.File, k view.Kind) {
 		r.misnumbered(f, k.Name, "A router renames it.")
 	}
 	x.old(r, m)
-	r.text = append(r.text, x.Next(m)...)
+	r.text = append(r.text, x.explain.Next(m)...)
 	x.add(r)
 }
 
 // aside inspects a name in deferred/, freezer/ or postman/.
-func (x *checker) aside(f view.File) {
+func (x *unrouted) aside(f view.File) {
 	k := x.KindOf(f)
 	if k.State != view.StateCopy && k.State != "" {
-		x.note(f, k.Name, RankAside)
+		x.mail.note(f, k.Name, RankAside)
 	}
 	if !x.wants(f.Path()) {
 		return
@@ -207,14 +189,14 @@ func (x *checker) aside(f view.File) {
 			r.wrong(BrokenMessage, "")
 		}
 	}
-	if k.State == view.StateDeferred && !x.TriesAgain(m) || k.State == view.StateSetAside {
+	if k.State == view.StateDeferred && !x.explain.TriesAgain(m) || k.State == view.StateSetAside {
 		r.wrong(WaitsForPerson, "")
 	}
 	if k.State != view.StateCopy {
 		x.old(r, m)
 	}
 	r.misnumbered(f, k.Name, "zmctl check --repair renames it.")
-	r.text = append(r.text, x.Next(m)...)
+	r.text = append(r.text, x.explain.Next(m)...)
 	x.add(r)
 }
 
@@ -222,7 +204,7 @@ func (x *checker) aside(f view.File) {
 const defaultOld = 3 * 24 * time.Hour
 
 // old warns of mail outside queue/ that is too old.
-func (x *checker) old(r *report, m *view.Message) {
+func (x *unrouted) old(r *report, m *view.Message) {
 	limit := x.Older
 	if limit <= 0 {
 		limit = defaultOld

@@ -36,6 +36,7 @@ type wire struct {
 	head, tail int                // the unread part of the buffer in use
 	out        []byte             // replies not yet sent
 	err        error              // sticks: the connection ends with it
+	full       bool               // the last read filled the buffer: more is probably there
 	inLine     bool               // a command is being read, not content
 	left       time.Duration      // how long the client may still be waited for
 	armed      time.Time          // when that wait began
@@ -86,8 +87,10 @@ func (w *wire) fill() error {
 	if !w.armRead() {
 		return w.farewell()
 	}
-	n, err := w.stream.Read(w.space())
+	space := w.space()
+	n, err := w.stream.Read(space)
 	if n > 0 {
+		w.full = n == len(space)
 		w.tail += n
 		w.waited(n)
 		return nil
@@ -104,16 +107,16 @@ func (w *wire) fill() error {
 	return w.err
 }
 
-// space returns where to read to. It uses the large buffer while the small one would be
-// full, and for content.
+// space returns where to read to. It uses the large buffer while the small one does not hold
+// what the client has sent, and for content.
 func (w *wire) space() []byte {
 	unread := w.tail - w.head
 	switch {
-	case w.large == nil && (unread == smallBuffer || !w.inLine):
+	case w.large == nil && (w.full || unread == smallBuffer || !w.inLine):
 		b := largeBuffers.Get().(*[largeBuffer]byte)
 		copy(b[:], w.small[w.head:w.tail])
 		w.large = b
-	case w.large != nil && unread == 0 && w.inLine:
+	case w.large != nil && unread == 0 && w.inLine && !w.full:
 		w.release()
 	default:
 		copy(w.buffer(), w.peek())

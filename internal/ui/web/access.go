@@ -138,68 +138,76 @@ func same(a, b string) bool {
 // ErrRefused is the only answer to a failed login.
 var ErrRefused = errors.New("that is not right")
 
-func (p *Page) bearer(token string) bool {
-	return p.c.Token != "" && same(strings.TrimSpace(token), p.c.Token)
+// gate logs users in and out, and lets their requests through to the pages.
+type gate struct {
+	renderer
+	c        Config
+	sessions sessions
+	tries    tries
 }
 
-func (p *Page) admit(ctx context.Context, user, password, from string) (*session, error) {
-	if p.c.Login == nil || user == "" || p.c.Machine && p.right(user) == NoRight {
+func (g *gate) bearer(token string) bool {
+	return g.c.Token != "" && same(strings.TrimSpace(token), g.c.Token)
+}
+
+func (g *gate) admit(ctx context.Context, user, password, from string) (*session, error) {
+	if g.c.Login == nil || user == "" || g.c.Machine && g.right(user) == NoRight {
 		return nil, ErrRefused
 	}
 	// Before the password is looked at: if the account changes meanwhile, the session ends.
-	account, err := p.account(user)
+	account, err := g.account(user)
 	if err != nil {
 		return nil, err
 	}
-	name, err := p.c.Login(ctx, user, password, from)
+	name, err := g.c.Login(ctx, user, password, from)
 	if err != nil {
 		return nil, err
 	}
 	// Who may do nothing learns here, as late as who has the wrong password.
-	if p.right(name) == NoRight {
+	if g.right(name) == NoRight {
 		return nil, ErrRefused
 	}
 	return &session{who: "web:" + clean(name), name: name, account: account}, nil
 }
 
 // account is the current fingerprint of an account.
-func (p *Page) account(name string) (string, error) {
-	if name == "" || p.c.Account == nil {
+func (g *gate) account(name string) (string, error) {
+	if name == "" || g.c.Account == nil {
 		return "", nil
 	}
-	return p.c.Account(name)
+	return g.c.Account(name)
 }
 
 // may is what a session may do now. It ends when its account is another one.
-func (p *Page) may(one *session, cookie string) Right {
-	switch account, err := p.account(one.name); {
+func (g *gate) may(one *session, cookie string) Right {
+	switch account, err := g.account(one.name); {
 	case err != nil:
 		return NoRight // it is not known; it may come back
 	case account != one.account:
-		p.sessions.end(cookie)
+		g.sessions.end(cookie)
 		return NoRight
 	}
-	return p.right(one.name)
+	return g.right(one.name)
 }
 
 // right is what who came with a name may do; "" is the token's bearer.
-func (p *Page) right(name string) Right {
-	if name == "" || p.c.Right == nil {
+func (g *gate) right(name string) Right {
+	if name == "" || g.c.Right == nil {
 		return MayWrite
 	}
-	return p.c.Right(name)
+	return g.c.Right(name)
 }
 
-func (p *Page) cookieName() string {
-	name := "zmweb" + p.c.Cookie
-	if p.c.Secure {
+func (g *gate) cookieName() string {
+	name := "zmweb" + g.c.Cookie
+	if g.c.Secure {
 		name = "__Host-" + name // a browser takes it from TLS alone
 	}
 	return name
 }
 
-func (p *Page) setCookie(w http.ResponseWriter, value string, age int) {
-	http.SetCookie(w, &http.Cookie{Name: p.cookieName(), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: p.c.Secure, SameSite: http.SameSiteStrictMode})
+func (g *gate) setCookie(w http.ResponseWriter, value string, age int) {
+	http.SetCookie(w, &http.Cookie{Name: g.cookieName(), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: g.c.Secure, SameSite: http.SameSiteStrictMode})
 }
 
 // visit is a request of somebody who is logged in.
@@ -211,13 +219,13 @@ type visit struct {
 }
 
 // inside serves those who are logged in, and sends all others to the login.
-func (p *Page) inside(serve func(v *visit)) http.HandlerFunc {
+func (g *gate) inside(serve func(v *visit)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var one *session
 		may := NoRight
-		if c, err := r.Cookie(p.cookieName()); err == nil {
-			if one = p.sessions.find(c.Value); one != nil {
-				may = p.may(one, c.Value)
+		if c, err := r.Cookie(g.cookieName()); err == nil {
+			if one = g.sessions.find(c.Value); one != nil {
+				may = g.may(one, c.Value)
 			}
 		}
 		if may == NoRight {
@@ -234,9 +242,9 @@ func (p *Page) inside(serve func(v *visit)) http.HandlerFunc {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 		defer cancel()
-		v := &visit{session: one, r: r.WithContext(ctx), w: w, write: p.c.Orders != nil && may == MayWrite}
+		v := &visit{session: one, r: r.WithContext(ctx), w: w, write: g.c.Orders != nil && may == MayWrite}
 		if r.Method == http.MethodPost && !same(r.PostForm.Get("csrf"), one.csrf) {
-			p.fail(v, http.StatusForbidden, "This form is not of this session. Go back, load the page again and repeat it.")
+			g.fail(v, http.StatusForbidden, "This form is not of this session. Go back, load the page again and repeat it.")
 			return
 		}
 		serve(v)
@@ -244,14 +252,14 @@ func (p *Page) inside(serve func(v *visit)) http.HandlerFunc {
 }
 
 // writing serves what changes something, if that is allowed here.
-func (p *Page) writing(serve func(v *visit)) func(v *visit) {
+func (g *gate) writing(serve func(v *visit)) func(v *visit) {
 	return func(v *visit) {
 		switch {
-		case p.c.Orders == nil:
-			p.fail(v, http.StatusForbidden, "This page is for reading: zmctl web --write takes orders.")
+		case g.c.Orders == nil:
+			g.fail(v, http.StatusForbidden, "This page is for reading: zmctl web --write takes orders.")
 			return
 		case !v.write:
-			p.fail(v, http.StatusForbidden, "You may read here: WEBWRITERS names who gives orders.")
+			g.fail(v, http.StatusForbidden, "You may read here: WEBWRITERS names who gives orders.")
 			return
 		}
 		serve(v)
@@ -259,13 +267,13 @@ func (p *Page) writing(serve func(v *visit)) func(v *visit) {
 }
 
 // loginForm asks who is there.
-func (p *Page) loginForm(w http.ResponseWriter, r *http.Request) {
-	p.showLogin(w, r, http.StatusOK, "")
+func (g *gate) loginForm(w http.ResponseWriter, r *http.Request) {
+	g.showLogin(w, r, http.StatusOK, "")
 }
 
-func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, code int, trouble string) {
-	p.render(w, code, "login", nil, map[string]any{
-		"Token": p.c.Token != "", "Accounts": p.c.Login != nil, "Trouble": trouble, "To": inner(r.FormValue("to")),
+func (g *gate) showLogin(w http.ResponseWriter, r *http.Request, code int, trouble string) {
+	g.render(w, code, "login", nil, map[string]any{
+		"Token": g.c.Token != "", "Accounts": g.c.Login != nil, "Trouble": trouble, "To": inner(r.FormValue("to")),
 	})
 }
 
@@ -278,7 +286,7 @@ func inner(to string) string {
 }
 
 // login checks the form of the login page.
-func (p *Page) login(w http.ResponseWriter, r *http.Request) {
+func (g *gate) login(w http.ResponseWriter, r *http.Request) {
 	// The whole of it is read first: who sends slowly must not keep a place.
 	if r.ParseForm() != nil {
 		http.Error(w, "the form cannot be read", http.StatusBadRequest)
@@ -286,60 +294,60 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request) {
 	}
 	from := client(r)
 	// Guesses of others who come from the same address do not keep the owner out.
-	if p.bearer(r.PostForm.Get("token")) {
-		p.enter(w, r, from, &session{who: "web"})
+	if g.bearer(r.PostForm.Get("token")) {
+		g.enter(w, r, from, &session{who: "web"})
 		return
 	}
-	if p.early(w, r, from) {
+	if g.early(w, r, from) {
 		return
 	}
-	leave, err := p.tries.enter(r.Context())
+	leave, err := g.tries.enter(r.Context())
 	if err != nil {
 		return // he has gone
 	}
 	defer leave()
-	if p.early(w, r, from) { // others of his failed meanwhile
+	if g.early(w, r, from) { // others of his failed meanwhile
 		return
 	}
 	user, one := r.PostForm.Get("user"), (*session)(nil)
 	err = ErrRefused // a wrong token
 	if r.PostForm.Get("token") == "" {
-		one, err = p.admit(r.Context(), user, r.PostForm.Get("password"), from)
+		one, err = g.admit(r.Context(), user, r.PostForm.Get("password"), from)
 	}
-	p.tries.count(from, err == nil)
+	g.tries.count(from, err == nil)
 	if err != nil {
-		p.c.Log.Warn("login-refused", "client", from, "user", clean(user), "reason", err)
+		g.log.Warn("login-refused", "client", from, "user", clean(user), "reason", err)
 		code, trouble := http.StatusUnauthorized, "That is not right."
 		if !errors.Is(err, ErrRefused) {
 			code, trouble = http.StatusServiceUnavailable, "This login does not work at the moment; the log has the reason."
 		}
-		p.showLogin(w, r, code, trouble)
+		g.showLogin(w, r, code, trouble)
 		return
 	}
-	p.enter(w, r, from, one)
+	g.enter(w, r, from, one)
 }
 
 // early refuses who has failed too often to try again now.
-func (p *Page) early(w http.ResponseWriter, r *http.Request, from string) bool {
-	wait := p.tries.wait(from)
+func (g *gate) early(w http.ResponseWriter, r *http.Request, from string) bool {
+	wait := g.tries.wait(from)
 	if wait > 0 {
 		w.Header().Set("Retry-After", seconds(wait))
-		p.showLogin(w, r, http.StatusTooManyRequests, "Too many tries. Wait "+seconds(wait)+" seconds.")
+		g.showLogin(w, r, http.StatusTooManyRequests, "Too many tries. Wait "+seconds(wait)+" seconds.")
 	}
 	return wait > 0
 }
 
 // enter lets somebody in.
-func (p *Page) enter(w http.ResponseWriter, r *http.Request, from string, one *session) {
-	p.c.Log.Info("login", "client", from, "who", one.who)
-	p.setCookie(w, p.sessions.begin(one), int(sessionLife/time.Second))
+func (g *gate) enter(w http.ResponseWriter, r *http.Request, from string, one *session) {
+	g.log.Info("login", "client", from, "who", one.who)
+	g.setCookie(w, g.sessions.begin(one), int(sessionLife/time.Second))
 	http.Redirect(w, r, inner(r.PostForm.Get("to")), http.StatusSeeOther)
 }
 
-func (p *Page) logout(v *visit) {
-	if c, err := v.r.Cookie(p.cookieName()); err == nil {
-		p.sessions.end(c.Value)
+func (g *gate) logout(v *visit) {
+	if c, err := v.r.Cookie(g.cookieName()); err == nil {
+		g.sessions.end(c.Value)
 	}
-	p.setCookie(v.w, "", -1)
+	g.setCookie(v.w, "", -1)
 	http.Redirect(v.w, v.r, "/login", http.StatusSeeOther)
 }

@@ -62,7 +62,7 @@ func fitting(l *Look) []verb {
 		have[l.Message.State] = true
 	}
 	for i := range l.Message.Recipients {
-		if r := &l.Message.Recipients[i]; r.Open && l.Message.State == "queued" {
+		if r := &l.Message.Recipients[i]; r.Open() && l.Message.State == "queued" {
 			open = true
 			have[r.State] = true
 		}
@@ -155,7 +155,7 @@ func (p *Page) act(v *visit) {
 		p.render(v.w, http.StatusOK, "done", v, map[string]any{"Given": g, "Verb": what})
 		return
 	}
-	p.sessions.remember(v.session, g)
+	p.gate.sessions.remember(v.session, g)
 	http.Redirect(v.w, v.r, "/order/"+url.PathEscape(g.Order), http.StatusSeeOther)
 }
 
@@ -177,7 +177,7 @@ func (p *Page) undo(v *visit) {
 	} else {
 		p.c.Log.Info("ordered", "who", v.who, "verb", "undo", "order", string(id), "client", client(v.r))
 	}
-	p.sessions.remember(v.session, g)
+	p.gate.sessions.remember(v.session, g)
 	http.Redirect(v.w, v.r, "/order/"+url.PathEscape(string(id)), http.StatusSeeOther)
 }
 

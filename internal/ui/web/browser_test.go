@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/mailq"
 	"zmailer/test/browser"
@@ -27,13 +28,14 @@ func newBusy(now time.Time, n int) *busy {
 	states := []string{"waiting", "waiting", "waiting", "held", "frozen", "delivering", "unserved"}
 	s := &busy{}
 	s.text = "451 4.7.1 Greylisted, please try again in 300 seconds"
+	next := now.Add(12 * time.Minute)
 	for i := range n {
 		age := time.Duration(i*i%200000) * time.Second
-		m := &Message{ID: postID(now.Add(-age), i), Name: fmt.Sprintf("%d-4711", 9977858+i), State: "queued", Since: now.Add(-age), Age: took(age), Size: "2.1k",
-			Sender: fmt.Sprintf("<news-%d@lists.example>", i)}
+		m := &view.Message{ID: postID(now.Add(-age), i), Name: fmt.Sprintf("%d-4711", 9977858+i), State: "queued", Since: now.Add(-age), AgeSeconds: int64(age / time.Second), Size: 2150,
+			Sender: fmt.Sprintf("news-%d@lists.example", i), HasSender: true, Files: []string{"queue/9977858-4711", "transport/9977858-4711"}}
 		for j := range 1 + i%3 {
-			m.Recipients = append(m.Recipients, Recipient{Address: fmt.Sprintf("<user%d.%d@%s>", i, j, "customers.example"), Channel: "smtp", Host: hosts[(i*7+j)%len(hosts)%(1+i%5)],
-				State: states[(i+j)%len(states)], Words: "3 attempts, the next in 12m", Last: s.text, Open: true})
+			m.Recipients = append(m.Recipients, view.Recipient{Address: fmt.Sprintf("user%d.%d@%s", i, j, "customers.example"), Channel: "smtp", Host: hosts[(i*7+j)%len(hosts)%(1+i%5)],
+				State: states[(i+j)%len(states)], Attempts: 3, Next: &next, Last: s.text})
 		}
 		s.messages = append(s.messages, m)
 	}
@@ -86,20 +88,20 @@ func (s *busy) Thread(context.Context, string, string) (*Thread, error) {
 // Survey has alarms and directories, too.
 func (s *busy) Survey(ctx context.Context) (*Survey, error) {
 	v, err := s.pretended.Survey(ctx)
-	v.Status = &Status{Directories: []Directory{{Name: "router", State: "to route", Files: 12, Oldest: "3s"}, {Name: "queue", State: "queued", Files: len(s.messages), Oldest: "2d7h"},
-		{Name: "deferred", State: "deferred", Files: 2, Oldest: "5h"}, {Name: "postman", Problem: "open postman: permission denied"}},
-		Daemons: []Daemon{{Says: "router pid 4711 since 2d", Alive: true}, {Says: "scheduler pid 4712 since 2d", Alive: true}, {Says: "smtpserver pid 4713, dead since 12m"}},
-		Alarms:  []Alarm{{Kind: "host", Subject: "smtp/mx1.shop.example", For: "5h", Text: "1000 messages wait; connect to 192.0.2.7:25: connection refused"}}}
+	v.Status = &Status{Overview: &view.Overview{Directories: []view.Directory{{Name: "router", States: []view.StateCount{{State: "to route", Files: 12, OldestSeconds: 3}}},
+		{Name: "queue", States: []view.StateCount{{State: "queued", Files: len(s.messages), OldestSeconds: 200000}}},
+		{Name: "deferred", States: []view.StateCount{{State: "deferred", Files: 2, OldestSeconds: 18000}}}, {Name: "postman", Problem: "open postman: permission denied"}},
+		Owners: []view.Owner{{Says: "router pid 4711 since 2d", Alive: true}, {Says: "scheduler pid 4712 since 2d", Alive: true}, {Says: "smtpserver pid 4713, dead since 12m"}}},
+		Alarms: []alarm.Alarm{{Kind: "host", Subject: "smtp/mx1.shop.example", Since: time.Now().Add(-5 * time.Hour), Text: "1000 messages wait; connect to 192.0.2.7:25: connection refused"}}}
 	if len(s.messages) == 0 {
-		v.Status.Alarms, v.Status.Daemons[2] = nil, Daemon{Says: "smtpserver pid 4713 since 2d", Alive: true}
+		v.Status.Alarms, v.Status.Owners[2] = nil, view.Owner{Says: "smtpserver pid 4713 since 2d", Alive: true}
 	}
 	return v, err
 }
 
 func (s *busy) Look(_ context.Context, id postoffice.SpoolID) (*Look, error) {
 	l := &Look{ID: id.String(), State: "queued", Message: s.messages[0], Why: []string{"<user1@customers.example> waits for host mx1.shop.example, which answered:", s.text, "It is tried again in 12m, at 2026-11-22 12:12:30."},
-		Header: []view.HeaderField{{Name: "From", Value: "News <news@lists.example>"}, {Name: "To", Value: "user1@customers.example"}, {Name: "Subject", Value: "Eine Nachricht — über die Warteschlange, with a subject that is rather long and goes on and on"}, {Name: "Date", Value: "Sun, 22 Nov 2026 12:00:30 +0000"}},
-		Files:  []string{"queue/9977858-4711", "transport/9977858-4711"}}
+		Header: []view.HeaderField{{Name: "From", Value: "News <news@lists.example>"}, {Name: "To", Value: "user1@customers.example"}, {Name: "Subject", Value: "Eine Nachricht — über die Warteschlange, with a subject that is rather long and goes on and on"}, {Name: "Date", Value: "Sun, 22 Nov 2026 12:00:30 +0000"}}}
 	for i, word := range []string{"accepted", "deferred", "deferred", "held", "released", "delivered", "failed"} {
 		l.Steps = append(l.Steps, view.Step{Time: noon.Add(time.Duration(i) * time.Hour), Event: word, Text: "<user1@customers.example> attempt=" + fmt.Sprint(i) + " status=4.7.1 host=192.0.2.7 " + s.text})
 	}

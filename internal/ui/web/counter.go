@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"zmailer/internal/admin/view"
 )
 
 // ageBounds part the queue by age; the last part has no end.
@@ -33,7 +35,7 @@ type Survey struct {
 	Hosts      []HostCount // the fullest first
 	More       int         // hosts that are not in Hosts
 	Ages       [AgeParts]int
-	Oldest     *Message
+	Oldest     *view.Message // its ID and age
 	Problem    string
 	Status     *Status
 }
@@ -67,11 +69,11 @@ func NewCounter(now time.Time) *Counter {
 }
 
 // Add counts a message.
-func (c *Counter) Add(m *Message) {
+func (c *Counter) Add(m *view.Message) {
 	v := &c.v
 	v.Messages++
 	if v.Oldest == nil || m.Since.Before(v.Oldest.Since) {
-		v.Oldest = m
+		v.Oldest = &view.Message{ID: m.ID, Since: m.Since, AgeSeconds: m.AgeSeconds}
 	}
 	part := agePart(c.now.Sub(m.Since))
 	if len(m.Recipients) == 0 {
@@ -84,7 +86,7 @@ func (c *Counter) Add(m *Message) {
 		} else {
 			c.states[r.State]++
 		}
-		if !r.Open {
+		if !r.Open() {
 			continue
 		}
 		v.Recipients++
@@ -103,9 +105,9 @@ func agePart(age time.Duration) int {
 	return i
 }
 
-func (c *Counter) host(m *Message, r *Recipient) *HostCount {
-	name, channel, host := r.Thread(), r.Channel, r.Host
-	if name == "" {
+func (c *Counter) host(m *view.Message, r *view.Recipient) *HostCount {
+	name, channel, host := r.Channel+"/"+r.Host, r.Channel, r.Host
+	if channel == "" {
 		name = "(" + m.State + ")"
 	}
 	h := c.hosts[name]
@@ -133,11 +135,6 @@ func (c *Counter) Survey() *Survey {
 	slices.SortFunc(v.Hosts, func(a, b HostCount) int { return cmp.Or(b.N-a.N, strings.Compare(a.Name, b.Name)) })
 	if n := len(v.Hosts) - shownHosts; n > 0 {
 		v.Hosts, v.More = slices.Clone(v.Hosts[:shownHosts]), n
-	}
-	if v.Oldest != nil {
-		one := *v.Oldest
-		one.Recipients = nil // there may be very many
-		v.Oldest = &one
 	}
 	return v
 }

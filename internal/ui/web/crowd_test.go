@@ -216,7 +216,7 @@ func TestNamesTurnNothingRound(t *testing.T) {
 		}
 	}
 	s := &pretended{text: hebrew, messages: hostile().messages}
-	s.messages[0].Sender, s.messages[0].Recipients[0].Address = "<x@"+hebrew+">", "y@"+hebrew
+	s.messages[0].Sender, s.messages[0].Recipients[0].Address = "x@"+hebrew, "y@"+hebrew
 	v = visitorTo(t, Config{Source: s, Orders: &noted{}}).enter()
 	for path, want := range map[string][]string{
 		"/threads": {"smtp/" + hebrew}, "/thread?channel=smtp&host=x": {"smtp/" + hebrew, hebrew}, "/": {hebrew},

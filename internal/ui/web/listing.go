@@ -1,6 +1,10 @@
 package web
 
-import "slices"
+import (
+	"slices"
+
+	"zmailer/internal/admin/view"
+)
 
 // Lister makes a Listing: Add each message that is selected.
 type Lister struct {
@@ -12,8 +16,9 @@ type Lister struct {
 func NewLister(first, most int) *Lister { return &Lister{first: first, most: most} }
 
 // Add counts a message, and keeps it if it is one of those that are asked for.
-func (l *Lister) Add(m *Message) {
+func (l *Lister) Add(m *view.Message) {
 	if l.All >= l.first && len(l.Messages) < l.most {
+		m.Raw, m.Spec, m.Envelope = nil, nil, nil // they may be large, and no list shows them
 		l.Messages = append(l.Messages, m)
 	}
 	l.All++
@@ -26,20 +31,20 @@ const listedRecipients = 5
 // Settle leaves those recipients of each message that a list shows, open ones first.
 func (l *Lister) Settle() *Listing {
 	for _, m := range l.Messages {
-		m.shorten()
+		shorten(m)
 	}
 	return &l.Listing
 }
 
-func (m *Message) shorten() {
+func shorten(m *view.Message) {
 	if len(m.Recipients) <= listedRecipients {
 		return
 	}
-	slices.SortStableFunc(m.Recipients, func(a, b Recipient) int {
+	slices.SortStableFunc(m.Recipients, func(a, b view.Recipient) int {
 		switch {
-		case a.Open == b.Open:
+		case a.Open() == b.Open():
 			return 0
-		case a.Open:
+		case a.Open():
 			return -1
 		}
 		return 1

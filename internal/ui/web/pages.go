@@ -108,5 +108,5 @@ func (p *Page) order(v *visit) {
 		p.failed(v, "order", err)
 		return
 	}
-	p.render(v.w, http.StatusOK, "order", v, map[string]any{"Order": o, "Given": p.sessions.given(v.session, string(o.ID))})
+	p.render(v.w, http.StatusOK, "order", v, map[string]any{"Order": o, "Given": p.gate.sessions.given(v.session, string(o.ID))})
 }

@@ -36,27 +36,12 @@ func (w *Postoffice) spool() *view.Spool {
 	return view.New(w.po, time.Now())
 }
 
-// newMessage is a message as pages show it.
-func newMessage(m *view.Message, now time.Time) *Message {
-	out := &Message{ID: m.ID, Name: m.Name, State: m.State, Since: m.Since, Age: human.Span(now.Sub(m.Since)), Size: human.Size(m.Size),
-		Sender: m.From(), Why: m.Why, Problem: human.Clean(m.Problem), Hidden: m.Hidden, Recipients: make([]Recipient, len(m.Recipients))}
-	if m.Owner != nil {
-		out.Why = strings.TrimSpace(out.Why + " by " + m.Owner.String())
-	}
-	for i := range m.Recipients {
-		r := &m.Recipients[i]
-		out.Recipients[i] = Recipient{Address: r.Address, Channel: r.Channel, Host: r.Host, State: r.State,
-			Words: strings.TrimPrefix(strings.TrimPrefix(r.Words(now), r.State), ", "), Last: r.Last, Open: r.Open() && m.State != view.StateCopy && m.State != view.StateRemoved}
-	}
-	return out
-}
-
 // Survey implements Source, as the methods after it do.
 func (w *Postoffice) Survey(ctx context.Context) (*Survey, error) {
 	s := w.spool()
 	n := NewCounter(s.Now)
 	_, err := s.Each(ctx, selector.Selector{}, func(m *view.Message) error {
-		n.Add(newMessage(m, s.Now))
+		n.Add(m)
 		return nil
 	})
 	v := n.Survey()
@@ -83,10 +68,9 @@ func (w *Postoffice) List(ctx context.Context, where string, first, most int) (*
 		}
 		sel = one
 	}
-	s := w.spool()
 	n := NewLister(first, most)
-	sorted, err := s.Each(ctx, sel, func(m *view.Message) error {
-		n.Add(newMessage(m, s.Now))
+	sorted, err := w.spool().Each(ctx, sel, func(m *view.Message) error {
+		n.Add(m)
 		return nil
 	})
 	v := n.Settle()
@@ -113,36 +97,19 @@ func (w *Postoffice) Look(ctx context.Context, id postoffice.SpoolID) (*Look, er
 		l.Why = append(l.Why, human.Clean(err.Error()))
 	}
 	if r.Message != nil {
-		l.Message, l.Files = newMessage(r.Message, s.Now), r.Message.Files
-		l.Header = s.Header(r.Message)
+		l.Message, l.Header = r.Message, s.Header(r.Message)
 	}
 	return l, nil
 }
 
 func (w *Postoffice) status(ctx context.Context) (*Status, error) {
-	s := w.spool()
-	survey := view.NewSurvey(s, w.settings)
-	seen := survey.Overview(ctx, w.dir)
-	st := &Status{PostOffice: w.dir}
-	for _, d := range seen.Directories {
-		if len(d.States) == 0 {
-			st.Directories = append(st.Directories, Directory{Name: d.Name, Files: d.Files, Problem: human.Clean(d.Problem)})
-		}
-		for _, g := range d.States {
-			st.Directories = append(st.Directories, Directory{Name: d.Name, State: g.State, Files: g.Files,
-				Oldest: human.Span(time.Duration(g.OldestSeconds) * time.Second), Problem: human.Clean(d.Problem)})
-		}
+	survey := view.NewSurvey(w.spool(), w.settings)
+	st := &Status{Overview: survey.Overview(ctx, w.dir)}
+	if st.Scheduler && !slices.ContainsFunc(st.Owners, func(o view.Owner) bool { return o.Alive && o.Role() == "scheduler" }) {
+		st.Owners = append(st.Owners, view.Owner{Says: "scheduler", Alive: true})
 	}
-	for _, o := range seen.Owners {
-		st.Daemons = append(st.Daemons, Daemon{Says: o.Says, Alive: o.Alive})
-	}
-	if seen.Scheduler && !slices.ContainsFunc(seen.Owners, func(o view.Owner) bool { return o.Alive && o.Role() == "scheduler" }) {
-		st.Daemons = append(st.Daemons, Daemon{Says: "scheduler", Alive: true})
-	}
-	alarms, err := survey.Alarms()
-	for _, a := range alarms {
-		st.Alarms = append(st.Alarms, Alarm{Kind: string(a.Kind), Subject: human.Clean(a.Subject), For: human.Span(s.Now.Sub(a.Since)), Text: human.Clean(a.Text)})
-	}
+	var err error
+	st.Alarms, err = survey.Alarms()
 	return st, err
 }
 

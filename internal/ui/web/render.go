@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"html/template"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"zmailer/internal/admin/view"
 	"zmailer/internal/run/human"
 )
 
@@ -24,7 +26,7 @@ var files embed.FS
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	base := template.Must(template.New("base.html").Funcs(template.FuncMap{
-		"time": stamp, "short": shortStamp, "count": human.Count, "plural": human.Plural, "more": func(all, shown int) int { return max(0, all-shown) }, "cut": human.Cut, "span": spanSeconds,
+		"time": stamp, "short": shortStamp, "count": human.Count, "plural": human.Plural, "more": func(all, shown int) int { return max(0, all-shown) }, "cut": human.Cut, "span": spanSeconds, "ago": ago, "size": human.Size, "words": func(r view.Recipient) string { return words(&r) },
 		"link": queueLink, "threadLink": threadLink, "messageLink": messageLink, "agename": func(i int) string { return AgeName(i) },
 		"verbs": func() []verb { return verbs() },
 	}).ParseFS(files, "page/base.html", "page/parts.html"))
@@ -53,9 +55,16 @@ var titles = map[string]string{
 	"orders": "Orders", "order": "Order", "confirm": "Sure?", "done": "Done", "trouble": "Trouble",
 }
 
+// renderer makes pages of templates.
+type renderer struct {
+	hostname string
+	now      func() time.Time
+	log      *slog.Logger
+}
+
 // render writes a page. It is made whole before the first byte goes out.
-func (p *Page) render(w http.ResponseWriter, code int, name string, v *visit, page any) {
-	f := frame{Title: titles[name], Hostname: p.c.Hostname, At: p.c.Now(), Place: name, Page: page}
+func (r *renderer) render(w http.ResponseWriter, code int, name string, v *visit, page any) {
+	f := frame{Title: titles[name], Hostname: r.hostname, At: r.now(), Place: name, Page: page}
 	if v != nil {
 		f.Who, f.CSRF, f.Write = v.who, v.csrf, v.write
 		if n, err := strconv.Atoi(v.r.FormValue("refresh")); err == nil && name == "overview" && n >= 5 && n <= 3600 {
@@ -64,7 +73,7 @@ func (p *Page) render(w http.ResponseWriter, code int, name string, v *visit, pa
 	}
 	var b bytes.Buffer
 	if err := templates()[name].Execute(&b, &f); err != nil {
-		p.c.Log.Error("page-failed", "page", name, "reason", err)
+		r.log.Error("page-failed", "page", name, "reason", err)
 		http.Error(w, "the page cannot be made; the log has the reason", http.StatusInternalServerError)
 		return
 	}
@@ -102,17 +111,17 @@ func visible(page []byte) []byte {
 }
 
 // fail shows what went wrong.
-func (p *Page) fail(v *visit, code int, text string) {
-	p.render(v.w, code, "trouble", v, map[string]any{"Code": code, "Text": text})
+func (r *renderer) fail(v *visit, code int, text string) {
+	r.render(v.w, code, "trouble", v, map[string]any{"Code": code, "Text": text})
 }
 
-func (p *Page) failed(v *visit, page string, err error) {
+func (r *renderer) failed(v *visit, page string, err error) {
 	if errors.Is(err, ErrNotFound) {
-		p.fail(v, http.StatusNotFound, clean(err.Error()))
+		r.fail(v, http.StatusNotFound, clean(err.Error()))
 		return
 	}
-	p.c.Log.Error("page-failed", "page", page, "reason", err)
-	p.fail(v, http.StatusInternalServerError, clean(err.Error()))
+	r.log.Error("page-failed", "page", page, "reason", err)
+	r.fail(v, http.StatusInternalServerError, clean(err.Error()))
 }
 
 // asset is a file that all pages name.
@@ -147,7 +156,14 @@ func shortStamp(t time.Time) string {
 // seconds are whole ones, rounded up.
 func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
 
-func spanSeconds(n int64) string { return took(time.Duration(n) * time.Second) }
+func spanSeconds(n int64) string { return human.Span(time.Duration(n) * time.Second) }
+
+func ago(t time.Time) string { return human.Span(time.Since(t)) }
+
+// words describes a recipient behind its state.
+func words(r *view.Recipient) string {
+	return strings.TrimPrefix(strings.TrimPrefix(r.Words(time.Now()), r.State), ", ")
+}
 
 // clean makes text from outside safe to display on one line.
 func clean(s string) string { return human.Clean(strings.ReplaceAll(s, "\n", " ")) }

@@ -8,6 +8,7 @@ import (
 	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/wire/mailq"
 )
 
@@ -49,79 +50,28 @@ type Orderer interface {
 
 // Listing is a part of a selection.
 type Listing struct {
-	Messages   []*Message
+	Messages   []*view.Message
 	All        int // messages that are selected
 	Recipients int // of them
 	Sorted     bool
 	Problem    string // what could not be listed
 }
 
-// Message is one that waits.
-type Message struct {
-	ID, Name   string
-	State      string
-	Since      time.Time
-	Age        string // in words
-	Size       string
-	Sender     string // with brackets
-	Why        string
-	Problem    string
-	Recipients []Recipient
-	Hidden     int // recipients that were not selected
-}
-
-// Recipient is one of a message.
-type Recipient struct {
-	Address, Channel, Host string
-	State                  string
-	Words                  string // state, attempts, next attempt, in words
-	Last                   string // last answer
-	Open                   bool
-}
-
-// Thread names the thread that it waits in, "" if none.
-func (r *Recipient) Thread() string {
-	if r.Channel == "" {
-		return ""
-	}
-	return r.Channel + "/" + r.Host
-}
-
 // Look is all about one message.
 type Look struct {
 	ID      string
 	State   string // "gone" if no file is left
-	Message *Message
+	Message *view.Message
 	Why     []string // sentences
 	Header  []view.HeaderField
-	Files   []string
 	Steps   []view.Step
 }
 
-// Status is what the directories hold.
+// Status is what the directories hold, and what needs an operator.
 type Status struct {
-	PostOffice  string
-	Directories []Directory
-	Daemons     []Daemon
-	Alarms      []Alarm
+	*view.Overview
+	Alarms []alarm.Alarm
 }
-
-// Directory counts one directory's files.
-type Directory struct {
-	Name, State string
-	Files       int
-	Oldest      string
-	Problem     string
-}
-
-// Daemon is a process that works on the postoffice.
-type Daemon struct {
-	Says  string
-	Alive bool
-}
-
-// Alarm is a condition that needs an operator.
-type Alarm struct{ Kind, Subject, For, Text string }
 
 // Thread is all about one thread.
 type Thread struct {

@@ -67,17 +67,18 @@ type Config struct {
 
 // Page serves all pages.
 type Page struct {
-	c        Config
-	sessions sessions
-	tries    tries
-	survey   surveyor
-	serve    http.Handler
+	renderer
+	c      Config
+	gate   gate
+	survey surveyor
+	serve  http.Handler
 }
 
 // New makes a Page.
 func New(c Config) *Page {
-	p := &Page{c: c}
-	p.sessions.now, p.tries.now, p.survey.now = c.Now, c.Now, c.Now
+	r := renderer{c.Hostname, c.Now, c.Log}
+	p := &Page{renderer: r, c: c, gate: gate{renderer: r, c: c}}
+	p.gate.sessions.now, p.gate.tries.now, p.survey.now = c.Now, c.Now, c.Now
 	p.survey.source = c.Source
 	p.serve = p.guarded(p.routes())
 	return p
@@ -90,18 +91,18 @@ func (p *Page) routes() *http.ServeMux {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /style.css", asset("style.css", "text/css; charset=utf-8"))
 	m.HandleFunc("GET /icon.svg", asset("icon.svg", "image/svg+xml"))
-	m.HandleFunc("GET /login", p.loginForm)
-	m.HandleFunc("POST /login", p.login)
-	m.HandleFunc("POST /logout", p.inside(p.logout))
-	m.HandleFunc("GET /{$}", p.inside(p.overview))
-	m.HandleFunc("GET /queue", p.inside(p.queue))
-	m.HandleFunc("GET /message/{id}", p.inside(p.message))
-	m.HandleFunc("GET /find", p.inside(p.find))
-	m.HandleFunc("GET /threads", p.inside(p.threads))
-	m.HandleFunc("GET /thread", p.inside(p.thread))
-	m.HandleFunc("GET /orders", p.inside(p.orders))
-	m.HandleFunc("GET /order/{id}", p.inside(p.order))
-	m.HandleFunc("POST /act", p.inside(p.writing(p.act)))
-	m.HandleFunc("POST /undo", p.inside(p.writing(p.undo)))
+	m.HandleFunc("GET /login", p.gate.loginForm)
+	m.HandleFunc("POST /login", p.gate.login)
+	m.HandleFunc("POST /logout", p.gate.inside(p.gate.logout))
+	m.HandleFunc("GET /{$}", p.gate.inside(p.overview))
+	m.HandleFunc("GET /queue", p.gate.inside(p.queue))
+	m.HandleFunc("GET /message/{id}", p.gate.inside(p.message))
+	m.HandleFunc("GET /find", p.gate.inside(p.find))
+	m.HandleFunc("GET /threads", p.gate.inside(p.threads))
+	m.HandleFunc("GET /thread", p.gate.inside(p.thread))
+	m.HandleFunc("GET /orders", p.gate.inside(p.orders))
+	m.HandleFunc("GET /order/{id}", p.gate.inside(p.order))
+	m.HandleFunc("POST /act", p.gate.inside(p.gate.writing(p.act)))
+	m.HandleFunc("POST /undo", p.gate.inside(p.gate.writing(p.undo)))
 	return m
 }

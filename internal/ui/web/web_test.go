@@ -17,6 +17,7 @@ import (
 	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/mailq"
 )
@@ -28,7 +29,7 @@ const someID = "S10117782A2CnLkQ0vB8C"
 
 // pretended is a Source without a postoffice.
 type pretended struct {
-	messages []*Message
+	messages []*view.Message
 	text     string // stands wherever a stranger may have written
 	err      error
 }
@@ -58,12 +59,14 @@ func (s *pretended) Look(_ context.Context, id postoffice.SpoolID) (*Look, error
 		return nil, ErrNotFound
 	}
 	return &Look{ID: id.String(), State: "queued", Message: s.messages[0], Why: []string{s.text}, Header: []view.HeaderField{{Name: "Subject", Value: s.text}, {Name: s.text, Value: s.text}},
-		Files: []string{s.text}, Steps: []view.Step{{Time: time.Now(), Event: s.text, Text: s.text}}}, s.err
+		Steps: []view.Step{{Time: time.Now(), Event: s.text, Text: s.text}}}, s.err
 }
 
 func (s *pretended) status() *Status {
-	return &Status{PostOffice: s.text, Directories: []Directory{{Name: "queue", State: s.text, Files: 1, Problem: s.text}},
-		Daemons: []Daemon{{Says: s.text}}, Alarms: []Alarm{{Kind: s.text, Subject: s.text, For: "1h", Text: s.text}}}
+	states := []view.StateCount{{State: s.text, Files: 1}}
+	return &Status{Overview: &view.Overview{PostOffice: s.text, Owners: []view.Owner{{Says: s.text}},
+		Directories: []view.Directory{{Name: "queue", States: states}, {Name: "postman", Problem: s.text}, {Name: "deferred", States: states, Problem: s.text}}},
+		Alarms: []alarm.Alarm{{Kind: alarm.Kind(s.text), Subject: s.text, Since: time.Now().Add(-time.Hour), Text: s.text}}}
 }
 
 func (s *pretended) info() mailq.ThreadInfo {
@@ -111,9 +114,9 @@ func (n *noted) Undo(context.Context, string, postoffice.OperationID) (string, e
 }
 
 func hostile() *pretended {
-	return &pretended{text: nasty, messages: []*Message{{ID: someID, Name: nasty, State: "queued", Since: time.Now().Add(-2 * time.Hour), Age: "2h", Size: "1k",
-		Sender: "<" + nasty + ">", Why: nasty, Problem: nasty, Recipients: []Recipient{
-			{Address: nasty, Channel: "smtp", Host: nasty, State: "waiting", Words: nasty, Last: nasty, Open: true}}}}}
+	return &pretended{text: nasty, messages: []*view.Message{{ID: someID, Name: nasty, State: "queued", Since: time.Now().Add(-2 * time.Hour), AgeSeconds: 7200, Size: 1000,
+		Sender: nasty, HasSender: true, Why: nasty, Problem: nasty, Files: []string{nasty}, Recipients: []view.Recipient{
+			{Address: nasty, Channel: "smtp", Host: nasty, State: "waiting", Unserved: nasty, Status: nasty, Last: nasty}}}}}
 }
 
 const testToken = "a-token-that-is-long-enough"

@@ -36,8 +36,9 @@ func Clean(s string) string {
 
 func hidden(r rune) bool { return unicode.IsControl(r) || Unseen(r) }
 
-// Unseen reports whether a character is invisible, but changes how others are shown.
-func Unseen(r rune) bool { return unicode.Is(unicode.Cf, r) }
+// Unseen reports whether a character is invisible, but changes how others are shown: formats,
+// and the separators of lines and paragraphs.
+func Unseen(r rune) bool { return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) }
 
 // Blank replaces each ASCII control character by a blank. What is not UTF-8 stays.
 func Blank(s string) string { return replaceControl(s, ' ') }

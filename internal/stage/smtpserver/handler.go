@@ -89,6 +89,9 @@ func (h *handler) Rcpt(r *session.Rcpt) *session.Reply {
 	if refused := h.checkRcpt(); refused != nil {
 		return refused
 	}
+	if strings.EqualFold(r.To.Local, "postmaster") && r.To.Domain != "" && h.isOwnLiteral(r.To.Domain) {
+		r.To.Domain = "" // RFC 5321 section 4.5.1
+	}
 	d, v := h.tx.policy.Recipient(h.ctx, r.To)
 	if v.Action == access.None {
 		v = h.tx.filters.Rcpt(r.To, r.Params)
@@ -163,6 +166,12 @@ func (h *handler) refuse(v access.Verdict, to address.Mailbox) *session.Reply {
 func reply(v access.Verdict) *session.Reply {
 	code, st, text := v.Reply()
 	return &session.Reply{Code: code, Status: st, Text: text}
+}
+
+// isOwnLiteral reports whether a domain is the address that the client has connected to.
+func (h *handler) isOwnLiteral(domain string) bool {
+	local := h.client.Local.Addr().Unmap().WithZone("")
+	return local.IsValid() && (domain == "["+local.String()+"]" || strings.EqualFold(domain, "[IPv6:"+local.String()+"]"))
 }
 
 // trusted reports whether the client may send to any domain, unless a rule forbids it.

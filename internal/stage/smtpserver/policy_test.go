@@ -219,6 +219,8 @@ func TestUnauthenticatedClientsSendToLocalDomainsOnly(t *testing.T) {
 	for _, to := range []string{"c@there.example", "c@[127.0.0.1]", `"c@mx.example.org"@there.example`, "@mx.example.org:c@there.example"} {
 		p.say("RCPT TO:<"+to+">", "550 5.7.1")
 	}
+	// Atk9: the address that the client has connected to is ours (RFC 5321 section 4.5.1).
+	p.to("Postmaster@[127.0.0.1]").say("RCPT TO:<postmaster@[127.0.0.2]>", "550 5.7.1")
 }
 
 // While the router cannot be asked, RCPTCHECKTROUBLE decides, and it is logged once.

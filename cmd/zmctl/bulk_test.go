@@ -90,7 +90,7 @@ func TestOrderIsUndoneWhenItWasGiven(t *testing.T) {
 	exits(t, 1, "undo")
 }
 
-// M41: on a terminal a person is asked, with the numbers, and only yes is yes.
+// M41: on a terminal the command asks the operator, with the numbers, and accepts only yes.
 func TestVerbsAskOnATerminal(t *testing.T) {
 	for answer, want := range map[string]string{"y": view.Held, "n": view.Waiting} {
 		o := office.New(t)
@@ -112,8 +112,8 @@ func TestVerbsAskOnATerminal(t *testing.T) {
 	}
 }
 
-// A18: status tells held and frozen recipients, what is in removed/ and orders/, with the
-// oldest of each.
+// A18: status shows held and frozen recipients and the files of removed/ and orders/, with
+// the oldest of each.
 func TestStatusCountsWhatWasOrdered(t *testing.T) {
 	o := office.New(t)
 	_, name, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"), office.To("b.example", "b1@x"), office.To("c.example", "c1@x"))

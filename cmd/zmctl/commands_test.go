@@ -45,14 +45,14 @@ func everyCommand() map[string]*cli.Command {
 	return all
 }
 
-// M41: every command that only tells has --json.
+// M41: every command that only shows something has --json.
 func TestEveryReadCommandHasJSON(t *testing.T) {
 	for name, c := range everyCommand() {
 		if slices.Contains(changes(), name) {
 			continue
 		}
 		if !slices.ContainsFunc(c.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "json") }) {
-			t.Errorf("zmctl %s only tells, and has no --json", name)
+			t.Errorf("zmctl %s only shows something, and has no --json", name)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestNoPostofficeIsExitCode78(t *testing.T) {
 	}
 }
 
-// What show tells people it tells programs, too.
+// The JSON of show has what its text has.
 func TestShowInJSON(t *testing.T) {
 	o := office.New(t)
 	a, _, _ := o.Enqueue(t, "one@a.example.com")

@@ -125,7 +125,7 @@ func TestImportsExitCodes(t *testing.T) {
 	office.New(t)
 	dir := oldMaildir(t, 1)
 	half := oldMaildir(t, 1)
-	assert.Must(t, os.WriteFile(filepath.Join(half, "new", "1.M1.host"), []byte("Subject: to nobody\n\n"), 0o600))
+	assert.Must(t, os.WriteFile(filepath.Join(half, "new", "1.M1.host"), []byte("Subject: no recipients\n\n"), 0o600))
 	for name, c := range map[string]struct {
 		args []string
 		code int

@@ -14,7 +14,7 @@ import (
 )
 
 // A18: the ledger balances with what is on the disk; a message that was removed by hand
-// is named, and settled by a person.
+// is named, and settled by an operator.
 func TestLedgerNamesWhatWasRemovedByHand(t *testing.T) {
 	o := office.New(t)
 	j := ledger.New(o.PostOffice, ledger.Config{Role: "router"})

@@ -80,15 +80,15 @@ func TestInitMakesTheConfigurationThatIsNamed(t *testing.T) {
 func TestWrongArgumentsAreRefused(t *testing.T) {
 	office.New(t)
 	cases := map[string][]string{
-		"unknown command":     {"list"},
-		"status with a name":  {"status", "x"},
-		"queue with a name":   {"queue", "x"},
-		"check with a name":   {"check", "x"},
-		"init with a name":    {"init", "x"},
-		"run with a name":     {"run", "x"},
-		"show of nothing":     {"show"},
-		"show of no spool ID": {"show", "12-34"},
-		"resubmit of nobody":  {"resubmit", "12.routes"},
+		"unknown command":       {"list"},
+		"status with a name":    {"status", "x"},
+		"queue with a name":     {"queue", "x"},
+		"check with a name":     {"check", "x"},
+		"init with a name":      {"init", "x"},
+		"run with a name":       {"run", "x"},
+		"show of nothing":       {"show"},
+		"show of no spool ID":   {"show", "12-34"},
+		"resubmit without name": {"resubmit", "12.routes"},
 	}
 	for _, args := range cases {
 		exits(t, config.ExitUsage, args...)

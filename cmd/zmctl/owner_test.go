@@ -61,8 +61,9 @@ func TestRootLeavesNothingOfItsOwnInAUsersPostoffice(t *testing.T) {
 	})
 }
 
-// Who may not read a specification is told so, and not that the scheduler cannot either.
-func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
+// A user who may not read a specification gets that as the error, and not that the scheduler
+// cannot read it either.
+func TestUnreadableSpecificationErrorNamesItsOwner(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may read everything")
 	}

@@ -166,7 +166,7 @@ func (w writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// echoes tells a terminal that shows what is typed.
+// echoes reports whether a terminal shows what is typed.
 func echoes(t *testing.T, f *os.File) bool {
 	t.Helper()
 	state, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
@@ -174,7 +174,7 @@ func echoes(t *testing.T, f *os.File) bool {
 	return state.Lflag&unix.ECHO != 0
 }
 
-// typist answers each prompt with a line, as a person does.
+// typist answers each prompt with a line, as an operator does.
 type typist struct {
 	person *os.File
 	lines  []string

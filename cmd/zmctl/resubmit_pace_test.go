@@ -97,7 +97,7 @@ func TestResubmitStopsWhenTheyComeBack(t *testing.T) {
 	var code int
 	var err error
 	ids, _ := asRouter(o, t, postoffice.Router, func(c *postoffice.Claim) error {
-		reason := postoffice.Reason{ID: c.ID, Time: time.Now(), Who: "router", What: postoffice.WasDeferred, Text: "users: still nobody answers"}
+		reason := postoffice.Reason{ID: c.ID, Time: time.Now(), Who: "router", What: postoffice.WasDeferred, Text: "users: still no answer"}
 		if err := o.Aside.Explain(postoffice.Deferred, reason); err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func TestResubmitStopsWhenTheyComeBack(t *testing.T) {
 	if code != config.ExitTempFail || err == nil {
 		t.Fatalf("got exit code %d, %v, want %d", code, err, config.ExitTempFail)
 	}
-	wantIn(t, err.Error(), "came back", "were left where they are", "users: still nobody answers", "zmctl resubmit --check")
+	wantIn(t, err.Error(), "came back", "were left where they are", "users: still no answer", "zmctl resubmit --check")
 	if len(ids) > 8 {
 		t.Errorf("the router had to do with %d of 12", len(ids))
 	}
@@ -129,7 +129,7 @@ func TestResubmitGoesToTheLastRouterDirectory(t *testing.T) {
 	}
 }
 
-// Two postmasters at once: each message goes once, and nobody is told of an error.
+// Two postmasters at once: each message goes once, and neither gets an error.
 func TestTwoPostmastersResubmitEachMessageOnce(t *testing.T) {
 	o := office.New(t)
 	for range 60 {

@@ -156,7 +156,7 @@ func TestDaemonsDieWithKilledZmctl(t *testing.T) {
 	x := startRun(t, []string{"DAEMON_smtpserver=stubborn", "DAEMON_router=stubborn", "DAEMON_scheduler=stubborn"}, "run")
 	x.until(t, "up smtpserver", "up router", "up scheduler")
 	assert.Must(t, x.cmd.Process.Kill())
-	// The outputs end only when nobody holds them any more.
+	// The outputs end when no process has them open any more.
 	x.end(t)
 	if got := x.order("down", "asked"); len(got) > 0 {
 		t.Errorf("daemons were asked to end: got %q, want them killed", got)

@@ -192,7 +192,7 @@ func TestFrozenServiceIsNotStartedByAnyWay(t *testing.T) {
 }
 
 // M42: after a rotation the log goes on in the new file, by zmctl reload and by either
-// signal; the scheduler is told to read its configuration but by SIGUSR1.
+// signal; only SIGUSR1 does not make the scheduler read its configuration.
 func TestLogIsReopenedAfterRotation(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -220,7 +220,7 @@ func TestLogIsReopenedAfterRotation(t *testing.T) {
 		}
 	}
 	rotate(1, func() {
-		// The stand-in for the scheduler holds no lock: so far it is told.
+		// The stand-in for the scheduler holds no lock, so it gets no signal.
 		if said, code := h.call(t, "reload"); code != 1 || !strings.Contains(said, "no scheduler") || !strings.Contains(said, "continues in "+log) {
 			t.Errorf("reload: %d\n%s", code, said)
 		}
@@ -256,7 +256,7 @@ func awaitText(t *testing.T, name, text string) {
 	}
 }
 
-// Of what cannot start, zmctl start tells what it said, and leaves nothing behind where
+// If a program cannot start, zmctl start prints its output, and leaves nothing behind where
 // the configuration is at fault.
 func TestStartTellsWhatWentWrong(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	"zmailer/test/office"
 )
 
-// A25: status tells what needs a person and ends with 1; with a scheduler what that has
-// seen, without one what the directories tell.
+// A25: status shows what needs an operator and exits with 1: what a running scheduler has
+// seen, and without one what the directories show.
 func TestStatusTellsAlarms(t *testing.T) {
 	old := time.Now().Add(-2 * time.Hour)
 	stale := func(t *testing.T, o *office.Office) {

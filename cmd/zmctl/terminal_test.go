@@ -58,7 +58,7 @@ func onTerminal(t *testing.T, columns uint16, env []string, args ...string) stri
 	assert.Must(t, cmd.Start())
 	program.Close() // the last one of the program ends what is read
 	b, err := io.ReadAll(person)
-	if err != nil && !strings.Contains(err.Error(), "input/output error") { // of a terminal that nobody has open
+	if err != nil && !strings.Contains(err.Error(), "input/output error") { // of a terminal that no process has open
 		t.Fatal(err)
 	}
 	// What it exits with depends on what is found, as in a pipe.

@@ -115,7 +115,7 @@ func TestVerbsActOnSelectedRecipientsAlone(t *testing.T) {
 	}
 }
 
-// M41: without a selector, or with nobody to ask, nothing is done.
+// M41: without a selector, or without a terminal to ask on, nothing is done.
 func TestVerbsRefuseWhatIsNotMeant(t *testing.T) {
 	o := office.New(t)
 	id, name, _ := o.EnqueueFrom(t, "x@client.example", office.To("a.example", "a1@x"))
@@ -157,15 +157,15 @@ func TestVerbsRefuseWhatIsNotMeant(t *testing.T) {
 	exits(t, config.ExitUsage, "hold", "--until", "2001-01-01", id)
 }
 
-// A person is asked with the numbers; only yes is yes.
+// The question has the numbers; only yes is yes.
 func TestOnlyYesIsYes(t *testing.T) {
 	for answer, want := range map[string]bool{"y\n": true, "Yes\n": true, "y": true, "\n": false, "": false, "n\n": false, "yeah\n": false} {
 		assert.Equal(t, agreed(strings.NewReader(answer), io.Discard, "?"), want, "%q", answer)
 	}
 }
 
-// M41: who is being delivered to is told, with exit code 75; the rest is done.
-func TestVerbsTellWhoIsBusy(t *testing.T) {
+// M41: recipients that are being delivered to are named, with exit code 75; the rest is done.
+func TestVerbsNameBusyRecipients(t *testing.T) {
 	for _, verb := range []string{"hold", "freeze", "expire", "remove", "retry", "reroute"} {
 		o := office.New(t)
 		o.Run(t, "scheduler")

@@ -79,8 +79,8 @@ func (w *webSettings) page(settings *config.Config, dir string) (*web.Config, ne
 	return page, ln, nil
 }
 
-// banner tells a person where the page is. The token itself is for a terminal: what is
-// not one may be a log.
+// banner prints the page's address. The token itself is printed on a terminal only:
+// anything else may be a log.
 func (w *webSettings) banner(c *cli.Context, page *web.Config, at net.Addr, dir string) {
 	scheme := "http"
 	if page.Secure {

@@ -45,7 +45,7 @@ func TestTokenIsMadeOnceAndItsOwnersAlone(t *testing.T) {
 }
 
 // With a certificate it may be reached from elsewhere, by its own names, over TLS alone,
-// and ends when it is told to.
+// and ends on SIGTERM.
 func TestPageIsServedByTLS(t *testing.T) {
 	like := httptest.NewTLSServer(http.NotFoundHandler())
 	defer like.Close()
@@ -114,13 +114,13 @@ func TestRightsByNameAndGroup(t *testing.T) {
 		w    webSettings
 		want map[string]web.Right
 	}{
-		"a file, nobody named":   {webSettings{accounts: "/x"}, map[string]web.Right{"anna": web.MayWrite}},
+		"a file, no users named": {webSettings{accounts: "/x"}, map[string]web.Right{"anna": web.MayWrite}},
 		"a file with writers":    {webSettings{accounts: "/x", writers: []string{"anna"}}, map[string]web.Right{"anna": web.MayWrite, "joe": web.MayRead}},
 		"a file with readers":    {webSettings{accounts: "/x", readers: []string{"anna"}}, map[string]web.Right{"anna": web.MayWrite, "joe": web.NoRight}},
 		"PAM with writers":       {webSettings{accounts: "pam:x", writers: []string{"@adm"}}, map[string]web.Right{"anna": web.MayWrite, "joe": web.NoRight, "root": web.NoRight, "eve": web.NoRight, "@adm": web.NoRight, "adm": web.NoRight}},
 		"PAM with readers":       {webSettings{accounts: "pam:x", readers: []string{"@users", "@"}}, map[string]web.Right{"anna": web.MayRead, "joe": web.MayRead, "root": web.NoRight, "@": web.MayRead}},
 		"PAM with both":          {webSettings{accounts: "pam:x", readers: []string{"@users"}, writers: []string{"joe"}}, map[string]web.Right{"anna": web.MayRead, "joe": web.MayWrite, "root": web.NoRight}},
-		"PAM and nobody is told": {webSettings{accounts: "pam:x"}, map[string]web.Right{"root": web.NoRight}},
+		"PAM without a list":     {webSettings{accounts: "pam:x"}, map[string]web.Right{"root": web.NoRight}},
 	} {
 		r := c.w.rights()
 		r.groups = member
@@ -132,14 +132,14 @@ func TestRightsByNameAndGroup(t *testing.T) {
 		t.Errorf("root is in %q", got)
 	}
 	if got := groupsOf("no-such-user"); got != nil {
-		t.Errorf("nobody is in %q", got)
+		t.Errorf("no address in %q", got)
 	}
 }
 
 // With PAM all users of the machine have passwords: somebody must say who may come in.
 func TestPAMNeedsNames(t *testing.T) {
 	for name, w := range map[string]*webSettings{
-		"nobody is named": {accounts: "pam:login"}, "no service": {accounts: "pam:", readers: []string{"root"}},
+		"no user is named": {accounts: "pam:login"}, "no service": {accounts: "pam:", readers: []string{"root"}},
 		"a path": {accounts: "pam:../x", readers: []string{"root"}}, "no lookup": {accounts: "pam:login", readers: []string{"root"}},
 		"no file": {accounts: filepath.Join(t.TempDir(), "none")},
 	} {

@@ -83,7 +83,7 @@ func TestChangedSettingsHoldFromTheNextQuestion(t *testing.T) {
 	if got := r.ask("bond"); got != "OK jane!" {
 		t.Errorf("changed: got %q", got)
 	}
-	// What is wrong is told with its line, and no other answer is given meanwhile.
+	// The error names the line, and there is no other answer meanwhile.
 	r.write("database = users.db\nquery\n")
 	for range 2 {
 		if got := r.ask("q"); !strings.HasPrefix(got, "TEMP "+r.conf+":2: not NAME = value") {

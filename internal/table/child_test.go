@@ -49,7 +49,7 @@ func awaitGone(t *testing.T, pid int) {
 	defer tick.Stop()
 	deadline := time.After(time.Minute)
 	for syscall.Kill(pid, 0) == nil {
-		// One that nobody waits for is as good as gone.
+		// A zombie is as good as gone.
 		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && bytes.Contains(b, []byte(") Z ")) {
 			return
 		}
@@ -77,17 +77,17 @@ func TestProgramIsAskedOnItsStandardInput(t *testing.T) {
 
 func TestProgramThatDoesNotAnswerIsNeverANo(t *testing.T) {
 	for name, tt := range map[string]struct{ script, want string }{
-		"ends at once":           {"exit 3\n", "EOF|broken pipe"},
-		"hangs":                  {"sleep 1000\n", "no answer within"},
-		"hangs with a child":     {"sleep 1000 & wait\n", "no answer within"},
-		"killed in its answer":   {ask + "read_request; printf '9:NOTF'; kill -9 $$\n", "EOF"},
-		"ends before the comma":  {ask + "read_request; printf '9:NOTFOUND '\n", "EOF"},
-		"hangs in its answer":    {ask + "read_request; printf '9:NOTFOUND '; sleep 1000\n", "no answer within"},
-		"babbles":                {"while :; do echo NOTFOUND; done\n", "not the socketmap protocol|more than one"},
-		"babbles before a no":    {"echo starting; " + ask + "read_request; printf '9:NOTFOUND ,'; cat\n", "not the socketmap protocol"},
-		"complains and ends":     {"echo 'no such database' >&2; exit 1\n", "EOF|broken pipe"},
-		"says that it is down":   {ask + "while :; do read_request; printf '9:TEMP down,'; done\n", "TEMP down"},
-		"says no to nobody asks": {"printf '9:NOTFOUND ,9:NOTFOUND ,'; sleep 1000\n", "more than one answer"},
+		"ends at once":              {"exit 3\n", "EOF|broken pipe"},
+		"hangs":                     {"sleep 1000\n", "no answer within"},
+		"hangs with a child":        {"sleep 1000 & wait\n", "no answer within"},
+		"killed in its answer":      {ask + "read_request; printf '9:NOTF'; kill -9 $$\n", "EOF"},
+		"ends before the comma":     {ask + "read_request; printf '9:NOTFOUND '\n", "EOF"},
+		"hangs in its answer":       {ask + "read_request; printf '9:NOTFOUND '; sleep 1000\n", "no answer within"},
+		"babbles":                   {"while :; do echo NOTFOUND; done\n", "not the socketmap protocol|more than one"},
+		"babbles before a no":       {"echo starting; " + ask + "read_request; printf '9:NOTFOUND ,'; cat\n", "not the socketmap protocol"},
+		"complains and ends":        {"echo 'no such database' >&2; exit 1\n", "EOF|broken pipe"},
+		"says that it is down":      {ask + "while :; do read_request; printf '9:TEMP down,'; done\n", "TEMP down"},
+		"an answer without request": {"printf '9:NOTFOUND ,9:NOTFOUND ,'; sleep 1000\n", "more than one answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

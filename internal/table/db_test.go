@@ -118,12 +118,12 @@ func TestDBThatCannotBeUsedIsNamed(t *testing.T) {
 	}
 }
 
-// M48: the privilege is that of the text form's owner, and nobody's if others may write
+// M48: the privilege is that of the text form's owner, and the user nobody's if others may write
 // one or the other.
 func TestCompiledTableActsAsWhoWroteItsText(t *testing.T) {
 	self := uint32(os.Geteuid())
 	if self == Nobody {
-		t.Skip("what is nobody's and what is ours cannot be told apart")
+		t.Skip("run as the user nobody, whose files are ours")
 	}
 	tests := map[string]struct {
 		text, db os.FileMode // modes
@@ -158,11 +158,11 @@ func TestCompiledTableActsAsWhoWroteItsText(t *testing.T) {
 		})
 	}
 	for name, tt := range map[string]struct{ owner, source, want uint32 }{
-		"root speaks for all":          {0, 7, 7},
-		"a user speaks for himself":    {7, 7, 7},
-		"a user does not speak for":    {7, 0, Nobody},
-		"a user does not speak for 2":  {7, 8, Nobody},
-		"nobody's text stays nobody's": {0, Nobody, Nobody},
+		"root speaks for all":         {0, 7, 7},
+		"a user speaks for himself":   {7, 7, 7},
+		"a user does not speak for":   {7, 0, Nobody},
+		"a user does not speak for 2": {7, 8, Nobody},
+		"text of the user nobody":     {0, Nobody, Nobody},
 	} {
 		if got := actsAs(tt.owner, tt.source); got != tt.want {
 			t.Errorf("%s: got %d, want %d", name, got, tt.want)

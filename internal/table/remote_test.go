@@ -209,7 +209,7 @@ func TestLateAnswerIsNoAnswerToTheNextQuestion(t *testing.T) {
 		if _, err := socketmap.Read(in); err != nil {
 			return
 		}
-		// The first is answered well, and once more when nobody has asked.
+		// The first is answered well, and once more without a request.
 		_ = socketmap.Write(c, "NOTFOUND ")
 		_ = socketmap.Write(c, "NOTFOUND ")
 		close(release)

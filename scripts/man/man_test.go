@@ -111,7 +111,7 @@ func TestEveryFileThatIsMadeHasAPage(t *testing.T) {
 		}
 		read(t, name)
 	}
-	// And those that are made by a person, or by the programs.
+	// And those that an operator or the programs make.
 	for _, name := range []string{"zmailer-access.5", "zmailer-tls.5", "zmailer-credentials.5", "zmailer-dkim.5", "zmailer-masquerade.5",
 		"zmailer-accounts.5", "router.star.5", "zmailer-spool.5", "zmailer-envelope.5", "zmailer-workspec.5", "zmailer-ledger.5",
 		"zmailer-log.5", "zmailer-mailq.5", "zmailer-ta-protocol.5", "zmailer.7"} {

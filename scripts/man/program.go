@@ -77,7 +77,7 @@ func writeSubcommand(b *strings.Builder, name string, c config.Program) {
 	}
 }
 
-// writeFlags tells flags in the order of the program, those that all programs have last.
+// writeFlags writes flags in the order of the program, those that all programs have last.
 func writeFlags(b *strings.Builder, heading string, flags []config.Flag, program bool) {
 	if len(flags) == 0 && !program {
 		return

@@ -19,7 +19,7 @@ func settingsPage() page {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# DESCRIPTION\n\n%s", prose(head))
 	b.WriteString("All programs read this file; **--config** or ZCONFIG names it. Without one the defaults that are shown here hold. " +
-		"Tables stand beside it: **zmailer-routing**(5), **scheduler.conf**(5) and others. **zmctl check-config** tells what is wrong. " +
+		"Tables stand beside it: **zmailer-routing**(5), **scheduler.conf**(5) and others. **zmctl check-config** reports errors. " +
 		"Daemons read it when they start.\n\n# SETTINGS\n\n")
 	for _, s := range settings {
 		for i, line := range s.lines {

@@ -112,7 +112,7 @@ func (s *soak) babble(d *dice) error {
 	return nil
 }
 
-// panics names what the programs' log tells of a crash of their own.
+// panics returns the lines of the programs' log about a crash of their own.
 func (s *soak) panics() []string {
 	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
 	if err != nil {

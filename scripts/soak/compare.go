@@ -110,8 +110,8 @@ func (m *message) wants() (failure, success bool) {
 	return strings.Contains(m.notify, "FAILURE"), strings.Contains(m.notify, "SUCCESS")
 }
 
-// local tells a place whose delivery we report ourselves: other servers here take
-// that over (RFC 3461 §6.2.2).
+// local reports whether we report the delivery to a place ourselves: other servers here
+// take that over (RFC 3461 §6.2.2).
 func (m *message) local(at string) bool { return strings.HasSuffix(at, "@"+hostname) }
 
 // happened counts what became known of a message anywhere.

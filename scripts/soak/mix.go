@@ -132,8 +132,8 @@ func (x *mix) relay(m *message, good, bad int) {
 	}
 }
 
-// users are local recipients. A mailbox is many messages': the sender's address tells
-// whose a line of the log is, so it has one.
+// users are local recipients. A mailbox is many messages': the sender's address shows
+// the message of a line of the log, so it has one.
 func (x *mix) users(m *message, n int) {
 	m.from = sender(m.seq)
 	for _, u := range x.Perm(users)[:n] {
@@ -162,8 +162,8 @@ func (x *mix) alias(m *message) {
 // triRemote is the third of the alias's values.
 const triRemote = "tri@s0.example"
 
-// withoutSuccess leaves out what behind an alias is told in more than one way
-// (RFC 3461 §5.2.7).
+// withoutSuccess leaves out reports of success behind an alias, which may be made in more
+// than one way (RFC 3461 §5.2.7).
 func withoutSuccess(notify string) string {
 	if strings.Contains(notify, "SUCCESS") {
 		return ""

@@ -60,8 +60,8 @@ func (s *soak) changeConf(text string, inPlace bool) error {
 	return s.setConf(text, inPlace)
 }
 
-// badConf has a scheduler.conf that cannot be used, or half of one, for a time. Nobody
-// starts the whole system meanwhile: it would refuse.
+// badConf has a scheduler.conf that cannot be used, or half of one, for a time. The whole
+// system is not started meanwhile: it would refuse.
 func (s *soak) badConf(ctx context.Context, text string, length time.Duration, good string) error {
 	s.starting.Lock()
 	defer s.starting.Unlock()

@@ -13,7 +13,7 @@ import (
 )
 
 // server is another host: it takes mail for some domains, with random trouble until
-// it is told to be calm.
+// that is switched off.
 type server struct {
 	*dice
 	name  string

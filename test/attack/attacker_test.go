@@ -43,7 +43,7 @@ type result struct {
 	Data  []byte
 }
 
-// attacker is a process of an unprivileged uid that does as it is told.
+// attacker is a process of an unprivileged uid that runs the test's commands.
 type attacker struct {
 	t        *testing.T
 	uid, gid int

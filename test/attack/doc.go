@@ -12,8 +12,8 @@
 // file that he could not write before has changed, no acceptance is refused, and the other
 // users' mail is delivered once.
 //
-// TestAtk3... attack from the network: a stranger's mail has reports sent to hosts that stay
-// silent, and the test asserts that mail of the system's users leaves beside them.
+// TestAtk3... attack from the network: mail of an unauthenticated client has reports
+// sent to hosts that stay silent, and the test asserts that mail of the system's users leaves beside them.
 //
 // The tests need root and the environment variable ATTACK=1 (make attack). The kernel's
 // fs.protected_hardlinks, fs.protected_symlinks, fs.protected_regular and

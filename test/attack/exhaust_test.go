@@ -19,7 +19,7 @@ import (
 
 // Sec8: names in public/ change in a race with the router that picks up: a message, then a
 // link to somebody else's file, a fifo, a directory, a second name of the message, another
-// file by exchange. Others' mail goes on, and nobody's file is read or changed.
+// file by exchange. Others' mail goes on, and no other file is read or changed.
 func TestSec8SubmissionsInARace(t *testing.T) {
 	eachMode(t, func(w *world) {
 		mine := fmt.Appendf(nil, "to <%s@mta.example>\nenv-end\nSubject: race\n\nrace\n", w.alice.name)

@@ -18,26 +18,26 @@ import (
 	"zmailer/test/suite"
 )
 
-// stranger is a client on the network that has not authenticated.
-type stranger struct {
+// client is a client on the network that has not authenticated.
+type client struct {
 	*world
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-func (w *world) stranger() *stranger {
+func (w *world) client() *client {
 	w.Helper()
 	c, err := net.Dial("tcp", w.s.SMTPAddr)
 	w.must(err)
 	w.must(c.SetDeadline(time.Now().Add(patience)))
-	s := &stranger{w, c, bufio.NewReader(c)}
+	s := &client{w, c, bufio.NewReader(c)}
 	s.reply()
 	s.say("EHLO far.example")
 	return s
 }
 
 // reply reads one reply; "" if the connection has ended.
-func (s *stranger) reply() string {
+func (s *client) reply() string {
 	for {
 		line, err := s.in.ReadString('\n')
 		if err != nil {
@@ -49,18 +49,18 @@ func (s *stranger) reply() string {
 	}
 }
 
-func (s *stranger) say(line string) string {
+func (s *client) say(line string) string {
 	s.write(line + "\r\n")
 	return s.reply()
 }
 
-func (s *stranger) write(text string) {
+func (s *client) write(text string) {
 	// A server that has closed the connection is seen by reply.
 	_, _ = s.conn.Write([]byte(text))
 }
 
 // name has many recipients taken, pipelined, and counts the replies by their code.
-func (s *stranger) name(n int, address func(i int) string) map[string]int {
+func (s *client) name(n int, address func(i int) string) map[string]int {
 	go func() {
 		var b bytes.Buffer
 		for i := range n {
@@ -117,8 +117,8 @@ func (w *world) empty(s *suite.Suite) {
 	})
 }
 
-// Atk6: one message to very many tags of a user is one message in the mailbox, and a
-// stranger may not name as many as our own users.
+// Atk6: one message to very many tags of a user is one message in the mailbox, and an
+// unauthenticated client may not name as many as our own users.
 func TestAtk6OneMessageToManyTags(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -131,7 +131,7 @@ func TestAtk6OneMessageToManyTags(t *testing.T) {
 	w.start()
 	victim := w.recipients()[0]
 	w.besides(func() {
-		s := w.stranger()
+		s := w.client()
 		defer s.conn.Close()
 		s.say("MAIL FROM:<x@far.example>")
 		codes := s.name(named, func(i int) string { return fmt.Sprintf("%s+%d@mta.example", victim.name, i) })
@@ -188,7 +188,7 @@ func TestAtk7ForwardingLoopOfTwoSystems(t *testing.T) {
 	const messages = 3
 	w.besides(func() {
 		for i := range messages {
-			s := w.stranger()
+			s := w.client()
 			s.say(fmt.Sprintf("MAIL FROM:<sender%d@far.example>", i))
 			s.say("RCPT TO:<loop@mta.example>")
 			s.say("DATA")
@@ -270,7 +270,7 @@ func TestAtk8DomainsThatPointToUs(t *testing.T) {
 	}
 }
 
-// Atk8: with RCPTCHECK=yes, unknown recipients are refused and nobody gets a report.
+// Atk8: with RCPTCHECK=yes, unknown recipients are refused and no report is sent.
 func TestAtk8UnknownRecipientsMakeNoBackscatter(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -281,7 +281,7 @@ func TestAtk8UnknownRecipientsMakeNoBackscatter(t *testing.T) {
 	const recipients, each = 10_000, 20
 	w.besides(func() {
 		for n := 0; n < recipients; n += each {
-			s := w.stranger()
+			s := w.client()
 			s.say("MAIL FROM:<forged@sink.example>")
 			codes := s.name(each, func(i int) string { return "nobody" + strconv.Itoa(n+i) + "@mta.example" })
 			if codes["250"] > 0 {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// recipients are accounts of the system whose mailboxes nobody uses in these tests.
+// recipients are accounts of the system whose mailboxes are not used otherwise in these tests.
 func (w *world) recipients() (list []account) {
 	w.Helper()
 	for _, name := range []string{"bin", "sys", "man", "lp", "mail", "proxy", "www-data", "backup", "list", "irc", "sync", "nobody", "_apt", "gnats", "ftp"} {

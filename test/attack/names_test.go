@@ -36,7 +36,7 @@ func TestEveryNameThatIsTouchedHasAnAttack(t *testing.T) {
 			t.Parallel()
 			w := prepare(t, mode, nil)
 			tracer := w.trace()
-			w.s.Starter = tracer.Start
+			w.s.Launch = tracer.Start
 			w.start()
 			w.check()
 			for _, args := range [][]string{{"check"}, {"queue"}, {"status"}, {"check", "--repair"}, {"hold", "--all", "--yes"}, {"orders"}, {"init"}} {
@@ -58,7 +58,7 @@ func (w *world) trace() *kill.Tracer {
 	w.must(os.Chmod(dir, 0o777))
 	tracer := kill.NewTracer(w.s, dir)
 	tracer.Classes.Stores = []string{filepath.Join(w.s.Dir, "mail")}
-	w.starter = tracer.Start
+	w.launch = tracer.Start
 	return tracer
 }
 

@@ -47,7 +47,7 @@ func TestSec1WorkSpecificationOfAUserIsNeverWritten(t *testing.T) {
 		}
 		w.check()
 		_ = here
-		w.wantAll(w.open(), "..", len(w.open())*predicted*len(owners)) // nobody has taken them
+		w.wantAll(w.open(), "..", len(w.open())*predicted*len(owners)) // no agent has claimed them
 	})
 }
 
@@ -169,7 +169,7 @@ func TestSec4OccupiedNamesCostOnlyNames(t *testing.T) {
 	})
 }
 
-// Sec5: nobody but the daemons can open a lock file, so nobody can keep a daemon from
+// Sec5: only the daemons can open a lock file, so no other process can keep a daemon from
 // starting; a lock file with a further name is replaced.
 func TestSec5LockFilesAreClosed(t *testing.T) {
 	eachMode(t, func(w *world) {

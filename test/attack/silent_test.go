@@ -66,7 +66,7 @@ func silentAddr(i int) string { return fmt.Sprintf("127.66.%d.%d", i/250, i%250+
 
 func silentName(i int) string { return fmt.Sprintf("h%d.silent.example", i) }
 
-// A stranger's mail makes reports to 500 hosts that accept connections and stay silent.
+// An unauthenticated client's mail makes reports to 500 hosts that accept connections and stay silent.
 // Mail of a user of this system still leaves, to hosts that nothing is known of, while all
 // silent hosts are being waited for; also when the scheduler is killed and knows nothing.
 func TestAtk3ReportsToSilentHostsStopNoMail(t *testing.T) {

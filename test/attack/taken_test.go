@@ -129,7 +129,7 @@ func TestSec1ProgramOfAUserHasNoTerminal(t *testing.T) {
 			w := prepare(t, mode, nil)
 			master, slave := terminal(t)
 			defer master.Close()
-			w.s.Starter = onTerminal(slave)
+			w.s.Launch = onTerminal(slave)
 			said := filepath.Join(w.s.Dir, "tmp", "said")
 			dir := filepath.Join(w.s.Dir, "forward", w.alice.name)
 			w.must(os.Mkdir(dir, 0o755))

@@ -72,7 +72,7 @@ type world struct {
 	canaries    map[string]canary
 	sent        []letter
 	rounds      int
-	starter     func(*exec.Cmd) error  // starts submit; nil: Start
+	launch      func(*exec.Cmd) error  // starts submit; nil: Start
 	mayNotWrite func(path string) bool // nil: see checkAccess
 }
 
@@ -109,7 +109,7 @@ type letter struct {
 	report bool
 }
 
-// canary is a file that nobody may change.
+// canary is a file that no attack may change.
 type canary struct {
 	content string
 	mode    fs.FileMode
@@ -328,8 +328,8 @@ func (w *world) submit(as account, to string) letter {
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	start := cmd.Start
-	if w.starter != nil {
-		start = func() error { return w.starter(cmd) }
+	if w.launch != nil {
+		start = func() error { return w.launch(cmd) }
 	}
 	err := start()
 	if err == nil {

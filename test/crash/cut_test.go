@@ -210,7 +210,7 @@ func (r *run) next(name string, disk *cutfs.FS, w *world, loss cutfs.Loss) {
 	r.check(name, after, w.doubt, next, !loss.Power)
 	for key := range w.doubt {
 		if !loss.Power && after.got[key] > 1 && !strings.Contains(r.log.String(), "in-doubt") {
-			r.t.Errorf("%s: %s was in doubt and nobody says so", name, key)
+			r.t.Errorf("%s: %s was in doubt and nothing records that", name, key)
 		}
 	}
 }

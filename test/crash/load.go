@@ -23,7 +23,7 @@ const (
 // load is the mail of each life: a relay; one to three recipients on two hosts of
 // which one fails; deferrals beside deliveries on the same host, twice; local mail and a
 // user who is not there; an alias to three; one that is frozen and thawed; one whose
-// list cannot be read at first; one that fails for all, which is told in one report; what a
+// list cannot be read at first; one that fails for all, which makes one report; what a
 // user submits, and what a program of root's puts into public/ that is not one of ours.
 var load = []message{
 	{subject: "relay", from: sender, to: []string{"a@one.example"}, want: []string{"a@one.example"}},

@@ -258,7 +258,7 @@ func (p *pipeline) putBack() error {
 	return nil
 }
 
-// round recovers, routes and delivers once. It tells how many specifications there
+// round recovers, routes and delivers once. It returns how many specifications there
 // were. An error of one message does not stop the others.
 func (p *pipeline) round() (n int, err error) {
 	if p.disk.Dead() {

@@ -33,7 +33,7 @@ func TestWhatWasDeliveredAMinuteAgoIsNotRepeated(t *testing.T) {
 	}
 }
 
-// cutLater has everything reach the disk after m operations, cuts after n, and tells
+// cutLater has everything reach the disk after m operations, cuts after n, and returns
 // how many deliveries were old then.
 func (r *run) cutLater(m, n int) (old int) {
 	r.t.Helper()

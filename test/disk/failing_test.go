@@ -109,7 +109,7 @@ var faults = []fault{
 }
 
 // Dur2: any error of any step of a shared fsync fails the whole group. While the disk
-// fails no one is told yes, and what was answered is there when it works again.
+// fails no one gets a positive reply, and what was acknowledged is there when it works again.
 func TestDur2FailingDiskLosesNothingThatWasAnswered(t *testing.T) {
 	eachFS(t, func(t *testing.T, fs blockdev.FileSystem) {
 		for _, f := range faults {

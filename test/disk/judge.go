@@ -250,7 +250,7 @@ func (w *world) examine(v *Verdict) error {
 			for where, list := range copies {
 				for _, c := range list {
 					if !w.remnant(c, token, where) {
-						v.Wrong = append(v.Wrong, fmt.Sprintf("at %s is what nobody sent: %.200q", where, c.Text))
+						v.Wrong = append(v.Wrong, fmt.Sprintf("at %s is a message that was never sent: %.200q", where, c.Text))
 					}
 				}
 			}

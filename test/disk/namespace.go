@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inside is the variable that tells a program that it runs in its own namespaces. Its
+// inside is the variable that is set for a program in its own namespaces. Its
 // value is the directory to work in.
 const inside = "DISK_TEST_DIRECTORY"
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withoutSyncs is the variable that tells this program to install a filter and to become
+// withoutSyncs is the variable that makes this program install a filter and become
 // the program that its arguments name.
 const withoutSyncs = "DISK_TEST_WITHOUT_SYNCS"
 

@@ -100,7 +100,7 @@ func (s *Site) Unmount() error {
 
 // WithoutSyncs has the site's programs run without a call that waits for the disk.
 func (s *Site) WithoutSyncs() {
-	s.Load.Suite.Starter = func(cmd *exec.Cmd) error { return StartWithoutSyncs(cmd) }
+	s.Load.Suite.Launch = func(cmd *exec.Cmd) error { return StartWithoutSyncs(cmd) }
 	s.Load.StartSubmit = StartWithoutSyncs
 	// Another user may not run this program, which the filter is set by.
 	s.Load.Ways = []string{load.BySMTP, load.BySubmit}

@@ -32,8 +32,8 @@
 //	<!-- root -->              the block below, and the rest of the page, need root
 //
 // The block below is fenced, or indented by four blanks; nothing but blank lines is between.
-// A command that stands in a page and is none of these is one that nobody has tried:
-// TestEveryCommandIsRun finds it.
+// TestEveryCommandIsRun reports commands of a page that are none of these: they were never
+// run.
 //
 // Diagnostics: a test fails with the page's line and what came instead.
 package docs

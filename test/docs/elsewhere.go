@@ -52,8 +52,8 @@ func ForElsewhere(docs, name, title string) (*Elsewhere, error) {
 	return &Elsewhere{steps: p.steps, match: newMatcher()}, nil
 }
 
-// Run runs them, one after the other, each by a shell of its own that command gives, and
-// tells of the first that does not do or print what the page says.
+// Run runs them, one after the other, each by a shell of its own that command returns, and
+// returns the error of the first that does not do or print what the page shows.
 func (e *Elsewhere) Run(command func(text string) *exec.Cmd) error {
 	for _, s := range e.steps {
 		for end := time.Now().Add(settling); ; <-time.After(100 * time.Millisecond) {

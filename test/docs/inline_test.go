@@ -19,7 +19,7 @@ var stands = map[string]string{
 
 // short are answers to a line that is right as far as it goes: it names a thing that the
 // system here does not have, or leaves out which messages it is for.
-var short = regexp.MustCompile(`no such |no message in |no order is named|nobody can be asked|needs a name|want a domain|does not say to whom|needs a domain|no terminal to ask on`)
+var short = regexp.MustCompile(`no such |no message in |no order is named|needs a name|want a domain|does not say to whom|needs a domain|no terminal to ask on`)
 
 // talks are commands that go on, or change more than this test may.
 var talks = []string{"run", "start", "stop", "restart", "web", "top", "help", "freeze-service", "thaw-service"}
@@ -103,7 +103,7 @@ func inline(text string) []string {
 	return list
 }
 
-// tried tells whether a line is one for this test.
+// tried reports whether a line is one for this test.
 func tried(line string) bool {
 	words := strings.Fields(line)
 	verb := slices.IndexFunc(words, func(w string) bool { return plainWord.MatchString(w) && w != "zmctl" })

@@ -128,7 +128,7 @@ func (m *matcher) pattern(want string) (pattern string, names []string) {
 	return b.String(), names
 }
 
-// match tells whether got is what the page shows, and takes the values that are new.
+// match reports whether got is what the page shows, and stores the values that are new.
 func (m *matcher) match(want, got string) (bool, error) {
 	want, got = squeeze(want), squeeze(got)
 	pattern, names := m.pattern(want)

@@ -35,7 +35,7 @@ type run struct {
 	settling time.Duration
 	new      []found                         // what was printed otherwise than the page says
 	names    func(zone string) (addr string) // starts a name server
-	// failed tells of a step that went otherwise than the page says.
+	// failed reports a step that did not go as the page shows.
 	failed func(line int, text string)
 	logf   func(format string, args ...any)
 }
@@ -206,7 +206,7 @@ func (r *run) shown(s step, mayFail bool) error {
 			out, ok = r.later(s.want, out)
 		}
 		switch {
-		case ok && (code == 0 || mayFail || s.want != ""): // what is shown tells of an error
+		case ok && (code == 0 || mayFail || s.want != ""): // the page shows an error
 			return nil
 		case looks(s.text) && time.Now().Before(deadline):
 			<-time.After(100 * time.Millisecond)

@@ -145,8 +145,8 @@ func (s *shell) stop() {
 	_ = s.cmd.Wait()
 }
 
-// looks tells whether a command only looks, so that it may be given again until what it
-// looks for has happened.
+// looks reports whether a command only shows something, so that it may be repeated until
+// the expected state is there.
 func looks(command string) bool {
 	words := strings.Fields(command)
 	if len(words) == 0 || strings.Contains(command, "--follow") {

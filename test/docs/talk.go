@@ -44,7 +44,7 @@ func (r *run) talk(s step) error {
 			want = append(want, strings.TrimPrefix(strings.TrimPrefix(lines[i], "S:"), " "))
 		}
 		if begin == i {
-			return fmt.Errorf("in a dialogue %q is said by nobody", lines[i])
+			return fmt.Errorf("in a dialogue %q has no speaker", lines[i])
 		}
 		got, ok, err := r.hear(c, in, strings.Join(want, "\n"))
 		if err != nil {

@@ -71,8 +71,8 @@ func TestPagesNameCommandsAndFlagsThatThereAre(t *testing.T) {
 	}
 }
 
-// checkLine tells what is wrong with a command line; nothing if it is none of ours, or
-// words in it stand for others.
+// checkLine returns what is wrong with a command line; nothing if it is none of ours, or
+// has placeholders.
 func checkLine(programs map[string]config.Program, line string) string {
 	words := strings.Fields(line)
 	for len(words) > 0 && strings.Contains(words[0], "=") {

@@ -122,7 +122,7 @@ func TestBadTableIsRefusedWhileRunning(t *testing.T) {
 	until("table-read", "file", "/routes")
 }
 
-// nobody is a uid that owns nothing.
+// nobody is the uid of a user that owns nothing.
 const nobody = 65534
 
 // asNobody has a command run without root's rights.

@@ -108,7 +108,7 @@ func TestMailFlowsThroughDaemonsThatAreNotRoot(t *testing.T) {
 			}})
 			s := confined(t, sink, func(s *suite.Suite) {
 				s.Settings["MAILBOX"] = filepath.Join(s.Dir, "mail") + box
-				s.Starter = startLeaky(t)
+				s.Launch = startLeaky(t)
 				s.SMTPAddr = fmt.Sprintf("127.%d.%d.%d:26", os.Getpid()/250%250, os.Getpid()%250+1, len(name)) // root alone listens there
 			})
 			forward, out := filepath.Join(s.Dir, "forward", "news"), filepath.Join(s.Dir, "out")

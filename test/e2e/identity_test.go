@@ -72,7 +72,7 @@ func TestInodeNumberUsedAgainIsAnotherMessage(t *testing.T) {
 // zmctl run gets the pid first and the others those that follow.
 func fromPid(t *testing.T, s *suite.Suite, first int) {
 	t.Helper()
-	s.Starter = func(cmd *exec.Cmd) error {
+	s.Launch = func(cmd *exec.Cmd) error {
 		const begin = `echo $0 >/proc/sys/kernel/ns_last_pid || exit; "$@" & child=$!; trap 'kill -TERM $child' TERM; wait $child; wait $child`
 		cmd.Args = append([]string{"sh", "-c", begin, strconv.Itoa(first - 1), cmd.Path}, cmd.Args[1:]...)
 		cmd.Path = "/bin/sh"

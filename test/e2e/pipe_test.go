@@ -93,7 +93,7 @@ func programs(t *testing.T, files map[string]string, modes map[string]os.FileMod
 			assert.Must(t, os.Chown(file, programUser(), programUser()))
 		}
 	}
-	s.Starter = startLeaky(t)
+	s.Launch = startLeaky(t)
 	begin(t, s)
 	return s, out
 }

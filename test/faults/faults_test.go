@@ -185,7 +185,7 @@ func (s *system) running(program string) []suite.Process {
 	return list
 }
 
-// zmctl runs a command that must do what it is told.
+// zmctl runs a command that must succeed.
 func (s *system) zmctl(args ...string) string {
 	s.Helper()
 	out, err := s.Command("zmctl", args...).CombinedOutput()

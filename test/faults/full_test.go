@@ -196,7 +196,7 @@ func (s *system) stopAll(program string, list []suite.Process) (resume func()) {
 	return resume
 }
 
-// stopped tells that no thread of a process runs.
+// stopped reports whether no thread of a process runs.
 func stopped(pid int) bool {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, name := range stats {

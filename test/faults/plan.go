@@ -79,7 +79,7 @@ func answers(p inject.Pair) []Injection {
 	return list
 }
 
-// stream tells of bytes to another process.
+// stream reports whether a call writes to another process.
 func stream(p inject.Pair) bool {
 	return strings.HasPrefix(p.Path, "socket") || strings.HasPrefix(p.Path, "pipe")
 }
@@ -144,7 +144,7 @@ func newRig(bin, dir string, onCall func(inject.Call) inject.Action) (*rig, erro
 	r := &rig{suite: s, load: l}
 	r.inject = &inject.Injector{OnCall: onCall,
 		Classes: inject.Classes{PostOffice: s.PostOffice(), Stores: []string{filepath.Join(dir, "mail"), filepath.Join(dir, "stores")}}}
-	s.Starter = func(cmd *exec.Cmd) error {
+	s.Launch = func(cmd *exec.Cmd) error {
 		cmd.Args = append(cmd.Args, "--restart-pause=10ms")
 		return r.inject.Start(cmd)
 	}
@@ -202,7 +202,8 @@ func steps(ctx context.Context, bin, dir string) (found map[inject.Pair]bool, er
 	return found, nil
 }
 
-// once tells of steps that only a mailbox's first message has: they make it.
+// once reports whether a step is one of a mailbox's first message only: it creates the
+// mailbox.
 func once(p inject.Pair) bool {
 	return strings.HasPrefix(p.Path, "mail/") && (p.Name == "mkdirat" || p.Name == "fchmodat" || p.Name == "openat" || p.Name == "fsync")
 }

@@ -43,7 +43,7 @@ func TestFailingCallLosesNothing(t *testing.T) {
 		}
 	}
 	if refused == 0 {
-		t.Error("nobody was told to try again")
+		t.Error("no client was asked to try again")
 	}
 }
 

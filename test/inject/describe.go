@@ -63,7 +63,7 @@ func (i *Injector) describe(n *notification) (*Call, error) {
 	return c, c.process()
 }
 
-// Ignored tells of calls that change no state: the runtime's own wake-ups, devices,
+// Ignored reports whether a call changes no state: the runtime's own wake-ups, devices,
 // what only counts in /proc, and locks other than those of owner numbers and of copies
 // that a router makes.
 func Ignored(name, class string) bool {

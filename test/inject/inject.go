@@ -50,7 +50,7 @@ type Action struct {
 	// Errno: the call is not executed and fails with this; 0 for none.
 	Errno unix.Errno
 	// Part, for write, pwrite64 and sendto: only so many bytes are written. With Kill the
-	// process dies with just these written; else the call tells of them, as a disk that
+	// process dies with just these written; else the call returns their number, as a disk that
 	// fills does.
 	Part int
 }
@@ -70,7 +70,7 @@ type Injector struct {
 	listeners sync.WaitGroup
 }
 
-// Supported tells why the injector cannot work here, nil if it can.
+// Supported returns why the injector cannot work here, nil if it can.
 func Supported() error {
 	if os.Geteuid() != 0 {
 		return errors.New("the injector needs root: it reads other processes' memory")

@@ -31,7 +31,7 @@ func watched(t *testing.T, onCall func(Call) Action) (*Injector, string) {
 	return &Injector{Classes: Classes{PostOffice: dir}, OnCall: onCall}, dir
 }
 
-// shell runs a script in a directory and tells how it ended.
+// shell runs a script in a directory and returns how it ended.
 func shell(t *testing.T, i *Injector, dir, script string) error {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", script)

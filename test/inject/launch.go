@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marker is the variable that tells this program that it was started to install the
+// marker is the variable that is set for this program when it is started to install the
 // filter: the number of the socket for the listener. credential is the user that the
 // program is to run as, UID:GID; the filter is installed by root, who alone may.
 const (

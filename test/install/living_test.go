@@ -10,8 +10,8 @@ import (
 	"zmailer/test/docs"
 )
 
-// A Debian with systemd, from the package to its removal: what docs/install.md tells to
-// type, and that its units start, stop, hold and are held as it says (M39, M40).
+// A Debian with systemd, from the package to its removal: the commands of
+// docs/install.md, and that its units start, stop, hold and are held as it says (M39, M40).
 func TestMachineWithSystemd(t *testing.T) {
 	t.Parallel()
 	root := freshRoot(t)

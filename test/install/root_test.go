@@ -38,7 +38,7 @@ var base struct {
 const machinesEnv = "MACHINES"
 
 // freshRoot gives a fresh Debian system. INSTALL_TEST_TARBALL may name one that is packed,
-// so that nobody waits for the network; it is made if it is not there.
+// so that the tests do not wait for the network; it is made if it is not there.
 func freshRoot(t *testing.T) string {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -23,7 +23,7 @@ const farAddr = "127.0.0.1:2626"
 
 // farHost starts another mail host within the machine's network. It writes the subjects of
 // what it takes into the file got of the directory, and while the file hold is there it
-// answers the end of a message as little as a slow host does; the file holding tells that.
+// does not answer the end of a message, as a slow host; the file holding shows that.
 func farHost(t *testing.T, m *machine, dir string) {
 	t.Helper()
 	self := assert.Get(os.Executable())(t)

@@ -11,7 +11,7 @@ import (
 // mostExposed is what systemd-analyze may call a unit's exposure, of 10.
 const mostExposed = 2.0
 
-// Each unit is told to systemd-analyze, which counts what it could do that it need not.
+// systemd-analyze rates each unit by the rights that it has and does not need.
 func TestUnitsAreHardened(t *testing.T) {
 	need(t, "systemd-analyze")
 	if !strings.Contains(run(t, "systemd-analyze", "--help"), "--offline") {

@@ -42,7 +42,7 @@ func drain(ctx context.Context, s *suite.Suite) error {
 	}
 }
 
-// aside tells of files that no daemon takes up any more: the audit counts them.
+// aside reports whether no daemon takes up a file any more: the audit counts these.
 func aside(name string) bool {
 	dir, _, _ := strings.Cut(name, "/")
 	switch dir {

@@ -7,7 +7,7 @@
 // start it again, the load goes on and drains, and what arrived is compared with what
 // was accepted. Steps that only a recovery makes are found by the way and killed in
 // their turn, and the whole system is killed at each step as well. strace over a run of
-// its own tells which steps there are, independently of the injector.
+// its own records the steps, independently of the injector.
 //
 // Nothing may be lost, come twice or be left. What a killed SMTP agent sent, and did
 // not mark as delivered, may come twice; the message's history has called it in doubt.

@@ -52,7 +52,7 @@ func newLane(bin, dir string) (*lane, error) {
 	}
 	ln := &lane{suite: s, load: l, tokens: map[string]bool{}}
 	ln.inject = &inject.Injector{Classes: classes(s), OnCall: ln.onCall}
-	s.Starter = func(cmd *exec.Cmd) error { fast(cmd); return ln.inject.Start(cmd) }
+	s.Launch = func(cmd *exec.Cmd) error { fast(cmd); return ln.inject.Start(cmd) }
 	err = ln.freeze()
 	if err == nil {
 		err = s.Start()

@@ -49,7 +49,7 @@ func observe(ctx context.Context, bin, dir string) (steps []Step, err error) {
 	}
 	defer l.Close()
 	i := &inject.Injector{Classes: classes(s)}
-	s.Starter = func(cmd *exec.Cmd) error { fast(cmd); return i.Start(cmd) }
+	s.Launch = func(cmd *exec.Cmd) error { fast(cmd); return i.Start(cmd) }
 	l.StartSubmit = i.Start
 	if err := s.Start(); err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func (s *spool) submit(uid uint32, onCall func(inject.Call) inject.Action) int {
 	if err := i.Start(cmd); err != nil {
 		s.t.Fatal(err)
 	}
-	_ = cmd.Wait() // the exit code tells
+	_ = cmd.Wait() // the exit code is checked
 	if err := i.Close(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestFailingSyncIsNoAcceptance(t *testing.T) {
 		left("submit")
 		synced = 0
 		i := &inject.Injector{Classes: inject.Classes{PostOffice: s.PostOffice()}, OnCall: fail}
-		s.Starter = i.Start
+		s.Launch = i.Start
 		assert.Must(t, s.Start())
 		src := peer.Source{Addr: s.SMTPAddr, Connections: 1, Messages: 1, From: "bob@mta.example",
 			To: func(int) string { return "alice@mta.example" }, Body: func(int) []byte { return []byte("Subject: x\r\n\r\n") }}

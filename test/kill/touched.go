@@ -43,7 +43,7 @@ func NewTracer(s *suite.Suite, dir string) *Tracer {
 	return &Tracer{Dir: dir, Classes: classes(s)}
 }
 
-// Start starts a command under strace; it is a suite's Starter.
+// Start starts a command under strace; it is a suite's Launch.
 func (t *Tracer) Start(cmd *exec.Cmd) error {
 	traceable(cmd, filepath.Join(t.Dir, fmt.Sprintf("strace.%d", t.files.Add(1))), touching()...)
 	return cmd.Start()
@@ -58,7 +58,7 @@ func Trace(ctx context.Context, bin, dir string) (*Tracer, error) {
 	}
 	defer l.Close()
 	t := NewTracer(s, dir)
-	s.Starter = func(cmd *exec.Cmd) error { fast(cmd); return t.Start(cmd) }
+	s.Launch = func(cmd *exec.Cmd) error { fast(cmd); return t.Start(cmd) }
 	l.StartSubmit = t.Start
 	if err := s.Start(); err != nil {
 		return nil, err

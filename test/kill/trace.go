@@ -30,7 +30,7 @@ func trace(ctx context.Context, bin, dir string) (map[inject.Pair]int, error) {
 		traceable(cmd, fmt.Sprintf("%s.%d", out, files.Add(1)))
 		return cmd.Start()
 	}
-	s.Starter = func(cmd *exec.Cmd) error { fast(cmd); return start(cmd) }
+	s.Launch = func(cmd *exec.Cmd) error { fast(cmd); return start(cmd) }
 	l.StartSubmit = start
 	if err := s.Start(); err != nil {
 		return nil, err

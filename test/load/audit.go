@@ -26,7 +26,7 @@ type Audit struct {
 	Denied     []Finding // told that it will never be taken
 	// Repeated are copies that came again, and the log has called that in doubt.
 	Repeated []Finding
-	// Orphans are files that nobody needs any more.
+	// Orphans are files that no message needs any more.
 	Orphans []string
 }
 
@@ -39,7 +39,7 @@ type Finding struct {
 
 func (f Finding) String() string { return f.Try.String() + ": " + f.Text }
 
-// Bad tells whether a promise is broken.
+// Bad reports whether a promise is broken.
 func (a *Audit) Bad() bool {
 	return len(a.Lost)+len(a.Duplicated)+len(a.Torn)+len(a.Unwanted)+len(a.Denied)+len(a.Orphans) > 0
 }
@@ -60,7 +60,7 @@ func (a *Audit) String() string {
 	return b.String()
 }
 
-// fewFindings of each sort are enough for a person.
+// fewFindings is how many of each sort are printed.
 const fewFindings = 5
 
 // Destinations are where copies of a kind arrive.
@@ -104,7 +104,7 @@ func (a Copies) add(token, where string, c Copy) {
 }
 
 // Audit compares what was accepted with what arrived. The system must have drained;
-// its log tells which deliveries were in doubt.
+// its log shows which deliveries were in doubt.
 func (l *Load) Audit() (*Audit, error) {
 	found, err := l.Copies(l.Sink.Messages())
 	if err != nil {
@@ -308,7 +308,8 @@ func split(box []byte) [][]byte {
 	return list
 }
 
-// orphans are files that nobody needs any more: in the postoffice and in the stores.
+// orphans returns the files that no message needs any more, in the postoffice and in the
+// stores.
 func (l *Load) orphans() ([]string, error) {
 	left, err := l.Suite.Left()
 	for _, pattern := range []string{

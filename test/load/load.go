@@ -5,7 +5,7 @@
 // It owns the sink that plays the other hosts, and the tables of the system that it
 // prepares. Each try to submit has a token of its own, which stands in the message, in
 // its addresses where there is a choice, and in the report of its failure: so a try
-// that was refused and yet arrives is told from the next one.
+// that was refused and yet arrives differs from the next one.
 package load
 
 import (
@@ -34,8 +34,8 @@ const (
 	Three  Kind = "three"  // by an alias to a Maildir, an mbox file and the sink
 	Later  Kind = "later"  // the sink defers it once
 	Fail   Kind = "fail"   // the sink refuses it: a report
-	NoUser Kind = "nouser" // to nobody's address: a report by the scheduler alone
-	Null   Kind = "null"   // of the null sender, refused: nobody hears of it
+	NoUser Kind = "nouser" // to an unknown user: a report by the scheduler alone
+	Null   Kind = "null"   // of the null sender, refused: no report
 	Mixed  Kind = "mixed"  // to three at the sink, which takes, defers and refuses; by submit
 )
 
@@ -54,7 +54,7 @@ const (
 	ByUser   = "user"   // by submit as nobody, whose messages a router picks up in public/
 )
 
-// nobody is a user who has no rights.
+// nobody is the uid of a user who has no rights.
 const nobody = 65534
 
 // Fate is what a submitter was told.

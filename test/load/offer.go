@@ -67,7 +67,7 @@ func recipient(kind Kind, token string) string {
 	return string(kind) + "." + token + "@sink.example"
 }
 
-// message is the text with LF line ends; its last line tells that it is whole.
+// message is the text with LF line ends; its last line shows that it is complete.
 func (l *Load) message(kind Kind, token string) string {
 	var b strings.Builder
 	b.WriteString("From: " + sender + "\nSubject: " + string(kind) + "\nX-Load: " + token + "\n")

@@ -15,7 +15,7 @@ const (
 	lastPort  = 32000
 )
 
-// FreeAddr is an address of loopback, host:port, that nobody listens on.
+// FreeAddr returns an address of loopback, host:port, that no process listens on.
 func FreeAddr() (string, error) {
 	const tries = 100
 	var err error
@@ -43,7 +43,7 @@ func AwaitListener(addr string, limit time.Duration) error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("nobody listens on %s: %w", addr, err)
+			return fmt.Errorf("no process listens on %s: %w", addr, err)
 		}
 		time.Sleep(20 * time.Millisecond) // a port has no event to wait for
 	}

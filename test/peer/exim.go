@@ -22,7 +22,7 @@ type Exim struct {
 	cmd    *exec.Cmd
 }
 
-// FindExim tells whether there is one.
+// FindExim reports whether there is one.
 func FindExim(root string) bool { _, found := program(root, "exim4"); return found }
 
 // Command writes the configuration and gives what runs it in the foreground.

@@ -20,7 +20,7 @@ type Far struct {
 	end chan struct{}
 }
 
-// Start listens; Addr tells where.
+// Start listens on Addr.
 func (f *Far) Start() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -100,7 +100,7 @@ func (f *Far) carry(to, from net.Conn) {
 	})
 	for p := range pieces {
 		f.wait(p.at)
-		_, _ = to.Write(p.b) // to nobody, if it has ended
+		_, _ = to.Write(p.b) // the peer may have ended
 	}
 	f.wait(time.Now().Add(f.Way))
 	_ = to.(*net.TCPConn).CloseWrite()

@@ -22,7 +22,7 @@ type OpenSMTPD struct {
 	cmd    *exec.Cmd
 }
 
-// FindOpenSMTPD tells whether there is one. Another smtpd in PATH is not it.
+// FindOpenSMTPD reports whether there is one. Another smtpd in PATH is not it.
 func FindOpenSMTPD(root string) bool {
 	_, found := program(root, "smtpctl")
 	return found

@@ -1,6 +1,6 @@
 // Package peer is the other side of the pipeline for tests, the demonstration and
-// the benchmark: an SMTP or LMTP server that keeps what it is given and answers as it
-// is told, and a client that sends many messages over many connections. Both listen
+// the benchmark: an SMTP or LMTP server that keeps what it receives and answers as
+// configured, and a client that sends many messages over many connections. Both listen
 // on and talk to loopback only.
 package peer
 
@@ -79,7 +79,7 @@ type Sink struct {
 	arrived  chan struct{} // closed and replaced at each message
 }
 
-// Start listens; Addr tells where.
+// Start listens on Addr.
 func (s *Sink) Start() error {
 	network, where := "tcp", cmp.Or(s.Listen, "127.0.0.1:0")
 	if path, ok := strings.CutPrefix(where, "unix:"); ok {

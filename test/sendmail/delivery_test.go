@@ -11,7 +11,7 @@ import (
 	"zmailer/test/suite"
 )
 
-// nobody is a user without rights.
+// nobody is the uid of a user without rights.
 const nobody = 65534
 
 // Loc1, Loc3, Loc4, Loc5: what a recipient and a sender see of mail that other users submit. One

@@ -2,7 +2,7 @@ package suite
 
 import "strings"
 
-// Is tells whether an event has this word and, for each key that follows, an attribute
+// Is reports whether an event has this word and, for each key that follows, an attribute
 // that holds the text behind it.
 func (e Event) Is(word string, pairs ...string) bool {
 	if e.Word != word {

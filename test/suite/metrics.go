@@ -31,7 +31,7 @@ type Family struct {
 // Metrics are families by name.
 type Metrics map[string]Family
 
-// ParseMetrics reads what a program tells as Prometheus does.
+// ParseMetrics reads a program's metrics as Prometheus does.
 func ParseMetrics(text []byte) (Metrics, error) {
 	p := expfmt.NewTextParser(model.LegacyValidation)
 	parsed, err := p.TextToMetricFamilies(bytes.NewReader(text))
@@ -74,7 +74,7 @@ func (m Metrics) Sum(name string, labels ...string) (sum float64) {
 	return sum
 }
 
-// ReadMetrics reads what a program of the system tells on its socket, as text.
+// ReadMetrics returns the metrics of a program of the system from its socket, as text.
 func (s *Suite) ReadMetrics(program string) ([]byte, error) {
 	path := filepath.Join(s.PostOffice(), ".metrics."+program)
 	return readMetrics("http://"+program+"/metrics", func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -82,7 +82,7 @@ func (s *Suite) ReadMetrics(program string) ([]byte, error) {
 	})
 }
 
-// ReadMetricsAt reads what is told at host:port.
+// ReadMetricsAt returns the metrics that are served at host:port.
 func ReadMetricsAt(addr string) ([]byte, error) {
 	return readMetrics("http://"+addr+"/metrics", (&net.Dialer{}).DialContext)
 }
@@ -101,7 +101,7 @@ func readMetrics(url string, dial func(ctx context.Context, network, addr string
 	return text, err
 }
 
-// Metrics reads and parses what a program of the system tells on its socket.
+// Metrics reads and parses the metrics of a program of the system from its socket.
 func (s *Suite) Metrics(program string) (Metrics, error) {
 	text, err := s.ReadMetrics(program)
 	if err != nil {

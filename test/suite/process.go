@@ -42,7 +42,7 @@ func (s *Suite) Processes() ([]Process, error) {
 	return list, nil
 }
 
-// hasElement tells whether a list of strings that end in NUL has one.
+// hasElement reports whether a list of strings that end in NUL has one.
 func hasElement(list, element []byte) bool {
 	for e := range bytes.SplitSeq(list, []byte{0}) {
 		if bytes.Equal(e, element) {

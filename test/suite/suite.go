@@ -39,8 +39,8 @@ type Suite struct {
 	// Output gets the log as it comes; then events are given to OnEvent alone and not
 	// kept for Wait, Events and Log.
 	Output io.Writer
-	// Starter starts zmctl run in Start's place: an injector's Start. nil: cmd.Start.
-	Starter func(cmd *exec.Cmd) error
+	// Launch starts zmctl run in Start's place: an injector's Start. nil: cmd.Start.
+	Launch func(cmd *exec.Cmd) error
 
 	SMTPAddr string // of smtpserver; Init chooses one
 
@@ -154,8 +154,8 @@ func (s *Suite) Start() error {
 	s.mu.Lock()
 	s.changed, s.began = make(chan struct{}), len(s.events)
 	s.mu.Unlock()
-	if s.Starter != nil {
-		err = s.Starter(s.cmd)
+	if s.Launch != nil {
+		err = s.Launch(s.cmd)
 	} else {
 		err = s.cmd.Start()
 	}
@@ -221,7 +221,7 @@ func (s *Suite) awaitSMTP(limit time.Duration) error {
 		default:
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("nobody listens on %s: %w\n%s", s.SMTPAddr, err, s.Log())
+			return fmt.Errorf("no process listens on %s: %w\n%s", s.SMTPAddr, err, s.Log())
 		}
 		time.Sleep(10 * time.Millisecond) // a port has no event to wait for
 	}
@@ -362,7 +362,7 @@ func (s *Suite) KillMain() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // it may have ended; Wait tells nothing of use
+	_ = s.cmd.Process.Kill() // it may have ended; Wait returns nothing of use
 	_ = s.cmd.Wait()
 	s.cmd = nil
 }

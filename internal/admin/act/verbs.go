@@ -19,7 +19,7 @@ type Verb struct {
 	// aside is what the verb does with a message that is not routed, by its state; it
 	// returns what was done.
 	aside map[string]onMessage
-	// instead tells an operator who names a message that is not routed what to do.
+	// instead is the advice to an operator who names a message that is not routed.
 	instead string
 }
 

@@ -12,7 +12,7 @@
 // last, with Config.Move alone.
 //
 // Diagnostics: errors of Run end the import; another one goes on where it stopped. What
-// is wrong with one message is told in its Result and leaves it in the old queue. ErrLeft:
+// is wrong with one message is in its Result, and the message stays in the old queue. ErrLeft:
 // this message is not to be taken now, and Run counts it as left. ErrRunning: the other
 // system works on its queue. ErrNoQueue: a path is no such queue.
 package importer
@@ -76,7 +76,7 @@ type Source interface {
 
 // Message is an open message of another system.
 type Message struct {
-	// Key tells it from every other message that is or was in that queue.
+	// Key is unique among all messages that are or were in that queue.
 	Key     string
 	Arrival time.Time // zero: unknown
 	// Local: what a local submitter wrote, to which From, Date and Message-ID may still
@@ -85,7 +85,7 @@ type Message struct {
 	FullName string // of a local submitter
 	BodyType string
 	Parts    []Part
-	// Notes are what a person should know of it.
+	// Notes are remarks for the operator.
 	Notes []string
 	// Write writes header, empty line and body with line ends LF.
 	Write func(w io.Writer) error
@@ -115,7 +115,7 @@ type Config struct {
 	// Hold puts all of them into freezer/.
 	Hold bool
 	Who  string // for the text beside a message in freezer/
-	// Listed is told how many messages there are; Tell of each what became of it, in the
+	// Listed is called with the number of messages; Tell with the outcome of each, in the
 	// order of the list. Either may be nil.
 	Listed func(n int)
 	Tell   func(*Result) error

@@ -77,7 +77,7 @@ func (l *LockFile) removeStale(host string) bool {
 	}
 	// Opened for reading: close has nothing to lose.
 	defer func() { _ = f.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(f, dotlock.Longest)) // what cannot be read tells nothing
+	text, _ := io.ReadAll(io.LimitReader(f, dotlock.Longest)) // a file that cannot be read counts as empty
 	if !dotlock.Stale(text, info.ModTime(), time.Now(), host) || unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return false
 	}
@@ -97,7 +97,7 @@ func (l *LockFile) freshen() {
 		case <-l.stop:
 			return
 		case now := <-t.C:
-			// That it cannot be told is told when it is released.
+			// An error is reported when the lock is released.
 			_ = l.touch(now)
 		}
 	}

@@ -54,7 +54,7 @@ func (r *run) tryEnvelope(o *one) {
 	}
 }
 
-// Retry tells an error after which the same import may go on by itself.
+// Retry reports whether the same import may be tried again by itself after an error.
 func Retry(err error) bool {
 	for _, e := range []error{context.Canceled, context.DeadlineExceeded, unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EIO} {
 		if errors.Is(err, e) {

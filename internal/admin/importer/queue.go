@@ -162,7 +162,8 @@ func Running(dir string, programs []string) (pid int, program string, err error)
 	return 0, "", nil
 }
 
-// same tells whether a path leads to that directory. Of others' processes only root sees.
+// same reports whether a path leads to that directory. Only root sees that of other users'
+// processes.
 func same(dir fs.FileInfo, name string) bool {
 	info, err := os.Stat(name)
 	if err != nil {

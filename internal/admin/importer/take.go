@@ -205,7 +205,7 @@ func (r *run) prepareAll(list []*one) error {
 	return errors.Join(errs...)
 }
 
-// open reads a message, and tells whether it is to be taken.
+// open reads a message, and reports whether it is to be taken.
 func (r *run) open(o *one) bool {
 	l, err := r.Source.Open(o.ref)
 	rest := (*Remains)(nil)
@@ -270,7 +270,7 @@ func (r *run) prepare(o *one) error {
 // cause is the word behind the names of held messages in freezer/.
 const cause = "import"
 
-// ours tells an error of the postoffice's disk, which ends the import.
+// ours reports whether err is of the postoffice's disk, which ends the import.
 func ours(err error) bool { return errors.As(err, new(*draftError)) }
 
 // draftError is an error of writing into the postoffice.
@@ -318,7 +318,7 @@ func (r *run) write(l *Message, p *Part) (file string, err error) {
 	return d.Name(), nil
 }
 
-// draftWriter tells errors of the postoffice from those of the old queue.
+// draftWriter marks errors of the postoffice, to distinguish them from those of the old queue.
 type draftWriter struct{ d *postoffice.Draft }
 
 func (w *draftWriter) Write(b []byte) (int, error) {
@@ -392,7 +392,7 @@ func (r *run) explain(o *one) {
 	}
 }
 
-// end takes a message out of the old queue if that is wanted, and tells what became of it.
+// end removes a message from the old queue if that is wanted, and reports its outcome.
 func (r *run) end(o *one) error {
 	did := o.result.Did
 	if r.Move && (did == Taken || did == Before) {

@@ -74,7 +74,7 @@ func attr(list []*commonpb.KeyValue, key string) string {
 	return ""
 }
 
-// Z30: OpenTelemetry's own types read what is told: a trace of the message, with a span
+// Z30: OpenTelemetry's own types read what is sent: a trace of the message, with a span
 // for each stage and attempt that began and ended when they did.
 func TestLifeIsATraceForOpenTelemetry(t *testing.T) {
 	accepted := time.Date(2026, 11, 22, 10, 0, 0, 100e6, time.UTC)
@@ -133,7 +133,7 @@ func TestLifeIsATraceForOpenTelemetry(t *testing.T) {
 	}
 }
 
-// Without addresses none is told, nor what a host answered: it may quote them.
+// Without addresses neither these are sent nor what a host answered, which may quote them.
 func TestTraceWithoutAddressesHasNone(t *testing.T) {
 	b, err := Request([]*trace.Life{life(t, spoolID, time.Unix(1, 0), lines)}, Options{})
 	assert.Must(t, err)
@@ -145,7 +145,7 @@ func TestTraceWithoutAddressesHasNone(t *testing.T) {
 	}
 }
 
-// What is told of each delivery is its own, also of those within a second.
+// Each delivery has its own times, also those within one second.
 func TestDeliveriesOfOneSecondKeepTheirTimes(t *testing.T) {
 	const line = "time=2026-11-22T10:00:01.%s level=INFO msg=delivered program=scheduler id=" + spoolID + " rcpt=%s@far.example channel=smtp host=far.example status=2.0.0 reply=ok attempt=1 queue=%s delivery=%s\n"
 	text := fmt.Sprintf(line, "100Z", "ann", "1ms", "90ms") + fmt.Sprintf(line, "100005436Z", "bea", "1ms", "90ms") +

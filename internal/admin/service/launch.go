@@ -123,7 +123,7 @@ func (s *Service) awaitRun(ctx context.Context, ended <-chan error) error {
 			case errors.Is(err, ErrNoRun):
 				asked = false // it does not listen yet
 			default:
-				// If it ends because of this, its exit code tells more.
+				// If it ends because of this, its exit code has the reason.
 				reason, over = err, time.After(endGrace)
 			}
 		case <-over:

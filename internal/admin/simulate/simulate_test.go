@@ -192,7 +192,7 @@ func TestSimulationComparesSettings(t *testing.T) {
 	}
 }
 
-// A recipient that a person holds is left out.
+// A recipient that an operator holds is left out.
 func TestSimulationLeavesOutWhatIsHeld(t *testing.T) {
 	b, c := simBox(t)
 	name := b.Queue("a@b", storetest.Rcpt{Line: "smtp h0.test held@x"})

@@ -58,7 +58,7 @@ func TestLifeFromTheLog(t *testing.T) {
 		ann.Delivery != 7*time.Millisecond || ann.Took != 5323*time.Millisecond || ann.Waited != 5312*time.Millisecond {
 		t.Errorf("got %+v", ann)
 	}
-	// The report knows what it is about, and is nobody else's life.
+	// The trace of the report names its message, and has no events of another one.
 	r := New(report, at(t, "03:21:21.666"), fromText(t, report, lived), at(t, "04:00:00"))
 	if r.Origin == nil || r.Origin.ID != id || r.Origin.Kind != "failed" || len(r.Steps) != 2 || r.Untold != 1 || !r.Ended.IsZero() {
 		t.Errorf("got %+v", r)
@@ -124,7 +124,7 @@ func TestOrdersDecideStates(t *testing.T) {
 	}
 }
 
-// Recipients of whom the same is told at once share a line.
+// Recipients with the same event at the same time share a line.
 func TestGroupsShareALine(t *testing.T) {
 	var text strings.Builder
 	for i := range 5 {

@@ -19,8 +19,8 @@ func TestTimesOfDayGetTheMessagesDay(t *testing.T) {
 	}
 }
 
-// What the router's policy decided is told with its line.
-func TestHistoryTellsThePolicysDecision(t *testing.T) {
+// The history has what the router's policy decided, with its line.
+func TestHistoryHasThePolicysDecision(t *testing.T) {
 	for want, e := range map[string]workspec.Event{
 		"the policy, router.star:8: route to smtp!relay.example; for a@b.example": {Event: workspec.EventPolicy,
 			Attrs: []workspec.Attr{{Key: "rule", Value: "router.star:8"}, {Key: "count", Value: "1"}}, Text: "route to smtp!relay.example; for a@b.example"},

@@ -159,7 +159,7 @@ type comparison struct {
 }
 
 // compare gives the differences. Places are compared as sets, so each is certain; which
-// of the new ones stands for which of the old ones is told by the address, then by the
+// of the new ones replaces which of the old ones is decided by the address, then by the
 // recipient of the envelope that they come from.
 func compare(spec []queued, now, then *route.Explanation) []difference {
 	c := &comparison{spec: spec, now: newIndex(now), then: newIndex(then), used: map[string]bool{}}
@@ -403,7 +403,7 @@ func (c *comparison) added() {
 	}
 }
 
-// attribute tells which recipients of the envelope have recipients in the queue that were
+// attribute returns which recipients of the envelope have recipients in the queue that were
 // asked for, and which have others.
 func (c *comparison) attribute() (asked, others map[int]bool) {
 	asked, others = map[int]bool{}, map[int]bool{}

@@ -116,7 +116,7 @@ func TestDifferencesOfAMessage(t *testing.T) {
 			[]string{"+ local!bob@mx bob@mx 7", "+ smtp!a u@far"}, []string{"sales@mx: local!bob@mx bob@mx 7; smtp!a u@far"}, []string{"sales@mx: smtp!a u@far"},
 			[]string{"drop bob@mx of sales@mx local! → nobody"},
 		},
-		"an alias leads to nobody who is there": {
+		"an alias leads to no user who exists": {
 			[]string{"+ local!bob@mx bob@mx 7"}, nil, []string{"sales@mx: error!nouser carol@mx"},
 			[]string{"fail bob@mx of sales@mx local! → error!nouser (instead <carol@mx>)"},
 		},

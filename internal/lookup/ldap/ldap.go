@@ -4,7 +4,7 @@
 //
 // Diagnostics: every error means that the answer is unknown now. No entry, or entries without the
 // attributes, is a "no such key" only if the server has answered the search with success
-// and sent nobody elsewhere: a base that is not there, a limit that was reached or a
+// and sent no referral: a base that is not there, a limit that was reached or a
 // referral is an error.
 package ldap
 

@@ -209,9 +209,9 @@ func TestDirectoryThatCannotBeAskedIsNeverANo(t *testing.T) {
 		"rest that is elsewhere": {func(c *settings.LDAP) { c.Base = "dc=example,dc=org" }, "the rest is elsewhere"},
 		"more than the limit":    {func(c *settings.LDAP) { c.Limit, c.Filter = 1, "(|(cn=*)(cn=%s))" }, "Size Limit"},
 		"wrong password":         {func(c *settings.LDAP) { c.Password = "x" }, "Invalid Credentials"},
-		"nobody may read":        {func(c *settings.LDAP) { c.BindDN, c.Password = "", "" }, "Insufficient Access"},
+		"anonymous may not read": {func(c *settings.LDAP) { c.BindDN, c.Password = "", "" }, "Insufficient Access"},
 		"no TLS there":           {func(c *settings.LDAP) { c.StartTLS = true }, "start_tls"},
-		"nobody listens":         {func(c *settings.LDAP) { c.URLs = []string{"ldap://127.0.0.1:1"} }, "refused"},
+		"no server listens":      {func(c *settings.LDAP) { c.URLs = []string{"ldap://127.0.0.1:1"} }, "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := s.settings()

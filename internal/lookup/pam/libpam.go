@@ -144,8 +144,8 @@ func authenticate(c Config, q Question) Verdict {
 	return v
 }
 
-// result: what tells nothing of the user or his password is trouble. PAM_SYSTEM_ERR is not
-// among it: pam_exec says that when its program has said no.
+// result: a code that says nothing about the user or his password is trouble. PAM_SYSTEM_ERR
+// is not such a code: pam_exec returns it when its program has refused.
 func result(status int32) string {
 	switch status {
 	case success:

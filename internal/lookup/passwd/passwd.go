@@ -55,8 +55,8 @@ func (a account) check() hash {
 	return *a.scram
 }
 
-// Fingerprint tells one state of a user's hashes from another; it is "" for a user that is
-// not there. It says nothing about the hashes.
+// Fingerprint changes with a user's hashes; it is "" for a user that does not exist. It
+// reveals nothing about the hashes.
 func (a *Accounts) Fingerprint(user string) string {
 	one, known := a.users[user]
 	if !known {

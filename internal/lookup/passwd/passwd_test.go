@@ -118,7 +118,7 @@ func TestBadLinesAreNamed(t *testing.T) {
 				t.Errorf("got %v, want a *Error of its line with %q", err, tt.want)
 			}
 			if err != nil && strings.Contains(err.Error(), good) {
-				t.Errorf("the error tells a hash: %v", err)
+				t.Errorf("the error has a hash: %v", err)
 			}
 		})
 	}

@@ -59,7 +59,7 @@ func ReadLDAP(path string) (LDAP, error) {
 	// A bind with a name and no password is an anonymous one that looks like it worked
 	// (RFC 4513 §5.1.2).
 	if c.BindDN != "" && c.Password == "" {
-		f.bad(f.values["bind_dn"].line, "bind_dn without a password: the server would take it for nobody")
+		f.bad(f.values["bind_dn"].line, "bind_dn without a password: the server would take it for an anonymous bind")
 	}
 	if c.Filter != "" {
 		f.checkFilter(c.Filter)

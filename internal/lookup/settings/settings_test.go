@@ -63,7 +63,7 @@ func TestBadSettingIsNamedWithFileLineAndReason(t *testing.T) {
 		"filter without key":  {"ldap", strings.Replace(ldap, "%s", "*", 1), 3, "the same of every key"},
 		"filter with %x":      {"ldap", strings.Replace(ldap, "%s", "%x%s", 1), 3, "behind each %"},
 		"limit of nothing":    {"ldap", ldap + "limit = 0\n", 4, "above 0"},
-		"bind without secret": {"ldap", ldap + "bind_dn = cn=x\n", 4, "for nobody"},
+		"bind without secret": {"ldap", ldap + "bind_dn = cn=x\n", 4, "anonymous"},
 		"two passwords":       {"ldap", ldap + "password = a\npassword_file = /dev/null\n", 5, "both set"},
 		"no password file":    {"ldap", ldap + "password_file = none\n", 4, "cannot be read"},
 		"no such scheme":      {"nis", "", 0, "no program of ours"},

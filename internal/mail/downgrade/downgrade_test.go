@@ -147,7 +147,7 @@ func TestWhatCannotBeConverted(t *testing.T) {
 	cases := map[string]struct{ in, code, reason string }{
 		"multipart without boundary":  {"Content-Type: multipart/mixed\n\nä\n", "5.6.3", "no boundary"},
 		"8-bit in base64":             {"Content-Transfer-Encoding: base64\n\nAAAAä\n", "5.6.3", "base64"},
-		"encoding that nobody knows":  {"Content-Transfer-Encoding: x-own\n\nä\n", "5.6.3", "x-own"},
+		"unknown encoding":            {"Content-Transfer-Encoding: x-own\n\nä\n", "5.6.3", "x-own"},
 		"8-bit in a delivery status":  {"Content-Type: message/delivery-status\n\nä\n", "5.6.3", "must not be encoded"},
 		"8-bit in a piece":            {"Content-Type: message/partial; id=x\n\nä\n", "5.6.3", "must not be encoded"},
 		"signed":                      {"Content-Type: multipart/signed; boundary=s\n\n--s\n\nä\n--s\n\nsig\n--s--\n", "5.6.2", "signed"},

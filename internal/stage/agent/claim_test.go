@@ -32,7 +32,7 @@ func TestLockNamesItsOwnerWhileDelivering(t *testing.T) { // M18
 	}))
 	for i, r := range s.Spec(name).Groups[0].Recipients {
 		if want := []workspec.Tag{workspec.TagOK, workspec.TagToDo}[i]; r.Tag != want || r.Owner != 0 {
-			t.Errorf("after: got tag %q of owner %d, want %q of nobody", r.Tag, r.Owner, want)
+			t.Errorf("after: got tag %q of owner %d, want %q of no owner", r.Tag, r.Owner, want)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func TestLockOfLiveOwnerIsLeftAlone(t *testing.T) { // M18, K9
 	}
 	assert.Equal(t, s.Tags(name), "~+", "tags")
 	assert.Equal(t, s.Spec(name).Groups[0].Recipients[0].Owner, other.Number(), "owner")
-	// It dies: its lock is nobody's, and its file stays.
+	// It dies: its lock has no living owner, and its file stays.
 	assert.Must(t, other.Release())
 	assert.Must(t, os.WriteFile(filepath.Join(s.Dir, "owners", strconv.Itoa(other.Number())), nil, 0o644))
 	s.do(name, "h", give(ok))
@@ -111,7 +111,7 @@ func TestOwnerOfLocksStaysKnown(t *testing.T) { // M18
 	}
 }
 
-// What a dead agent did between "sent" and the tag nobody knows: it is recorded,
+// What a dead agent did between "sent" and the tag is unknown: it is recorded,
 // logged, and delivered again. What it did not send is no doubt.
 func TestTakeOverRecordsDoubt(t *testing.T) { // M18
 	const dead = 999998
@@ -187,7 +187,7 @@ func TestSentNamesWhoIsInDoubt(t *testing.T) {
 	}))
 	h := s.Spec(name).History
 	if len(h) != 2 {
-		t.Fatalf("got %d events, want 2: the last has nobody to name", len(h))
+		t.Fatalf("got %d events, want 2: the last has no recipient to name", len(h))
 	}
 	want := strconv.FormatInt(rs[1].Offset, 10) + "," + strconv.FormatInt(rs[2].Offset, 10)
 	if h[0].Recipient != 0 || h[0].Get("rcpts") != want || h[0].Get("owner") != strconv.Itoa(s.agent.Owner.Number()) {
@@ -199,7 +199,7 @@ func TestSentNamesWhoIsInDoubt(t *testing.T) {
 }
 
 // Other slots of the same owner have sent as well, to recipients of other hosts, and have
-// said where. One delivery to many, which lists nobody where that does not matter, must not
+// said where. One delivery to many, which lists no one where that does not matter, must not
 // hide that from a Deliverer that settles by it.
 func TestSentToManyKeepsOtherSlotsPlaces(t *testing.T) {
 	s := newSpool(t)

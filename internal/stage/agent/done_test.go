@@ -63,7 +63,7 @@ func TestOutcomesAndTheirAnswers(t *testing.T) {
 		word       string // after NUMBER/OFFSET TAB
 		diagnostic string // NOTARY of the d line; "" if there must be none
 	}{
-		"delivered, nobody asked": {res: ok, tag: "+", word: "\tok3 250 2.0.0 queued"},
+		"delivered, no DSN asked": {res: ok, tag: "+", word: "\tok3 250 2.0.0 queued"},
 		"delivered, success wanted": {notify: "NOTIFY=FAILURE,success", res: ok, tag: "+", word: "\tok2 250 2.0.0 queued",
 			diagnostic: "a@b.example\x01relayed\x012.0.0\x01x-local; 250 2.0.0 queued\x01\x01test[PID]"},
 		"delivered, success wanted and passed on": {notify: "NOTIFY=SUCCESS", tag: "+", word: "\tok3 250 2.0.0 queued",

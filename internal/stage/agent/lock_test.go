@@ -13,8 +13,8 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// M18: of very many recipients those that stand side by side are locked together. Nobody
-// else's line is touched: neither another host's nor one that is final or locked by
+// M18: of very many recipients those on adjacent lines are locked together. No other
+// line is touched: neither another host's nor one that is final or locked by
 // another process.
 func TestManyRecipientsAreLockedTogether(t *testing.T) {
 	s := newSpool(t)

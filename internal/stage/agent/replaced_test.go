@@ -99,7 +99,7 @@ func TestMovedSpecificationIsNotDeliveredTwice(t *testing.T) {
 	}
 }
 
-// A15: a recipient that a person has removed is left alone, even if its tag does not say
+// A15: a recipient that an operator has removed is left alone, even if its tag does not say
 // so yet.
 func TestRemovedRecipientIsNotDelivered(t *testing.T) {
 	s := newSpool(t)
@@ -114,7 +114,7 @@ func TestRemovedRecipientIsNotDelivered(t *testing.T) {
 }
 
 // Del2 K10: the scheduler replaces the file by a copy with a shorter history while the agent,
-// of a scheduler that was killed, waits for its lock: nobody is delivered to by the old file.
+// of a scheduler that was killed, waits for its lock: no recipient is delivered to by the old file.
 func TestClaimAfterASummaryStartsAnew(t *testing.T) {
 	s := newSpool(t)
 	name := s.queue(rcpt{channel: "smtp", host: "h", address: "a@h"})

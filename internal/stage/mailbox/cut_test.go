@@ -223,7 +223,7 @@ func after(t *testing.T, disk *cutfs.FS, name string, quota Quota, where string,
 	}
 	for _, e := range s.history {
 		if e.Event == workspec.EventInDoubt && !power {
-			t.Errorf("%s: in doubt, although its name tells", where)
+			t.Errorf("%s: in doubt, although its name shows the outcome", where)
 		}
 	}
 	if s.whole > 1 || s.torn > 0 {

@@ -128,7 +128,7 @@ func setThreadGroups(groups []uint32) error {
 	return nil
 }
 
-// nobody is the uid and gid of files without an owner, 65534.
+// nobody is the uid and gid of the user nobody.
 const nobody = 65534
 
 // rememberFor is how long an account is used without another look.
@@ -256,7 +256,7 @@ func lookupFault(err error) error {
 	return &fault{code: status.SystemTrouble, text: "users cannot be looked up", err: err}
 }
 
-// group is the primary group of a uid, that of nobody if the uid has no account.
+// group returns the primary group of a uid, that of the user nobody if it has no account.
 func (u *users) group(uid int) (int, error) {
 	u.mu.Lock()
 	r, ok := u.groups[uid]

@@ -82,7 +82,7 @@ func (m *Mailbox) toPipe(d *agent.Delivery, r *agent.Recipient) agent.Result {
 }
 
 // runsAs is the account that a recipient's program runs as: the owner of the file that
-// names it (M48). Never root's, and that of nobody only if PIPENOBODY is set.
+// names it (M48). Never root's, and that of the user nobody only if PIPENOBODY is set.
 func (m *Mailbox) runsAs(r *agent.Recipient) (account, error) {
 	uid := privilege(r.Privilege)
 	refuse := func(text string) (account, error) {
@@ -106,7 +106,7 @@ func (m *Mailbox) runsAs(r *agent.Recipient) (account, error) {
 		}
 	}
 	if uid == nobody && !m.c.Pipe.Nobody {
-		return refuse("the file that names it may be written by other users, or is owned by nobody; chmod go-w it and zmctl reroute the message, or set PIPENOBODY=yes in zmailer.conf")
+		return refuse("the file that names it may be written by other users, or is owned by the user nobody; chmod go-w it and zmctl reroute the message, or set PIPENOBODY=yes in zmailer.conf")
 	}
 	if !m.creds.root && a.uid != os.Geteuid() {
 		return refuse(fmt.Sprintf("uid %d is to run it, and the agent, uid %d, is not root's", a.uid, os.Geteuid()))

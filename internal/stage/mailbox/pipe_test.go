@@ -19,7 +19,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// runner is a uid that programs run as in tests: ours, or of nobody if we are root.
+// runner is a uid that programs run as in tests: ours, or that of the user nobody if we are root.
 func runner() string {
 	if os.Geteuid() == 0 {
 		return "4711"
@@ -92,7 +92,7 @@ func TestProgramGetsTheMessageAndNothingElse(t *testing.T) {
 func TestExitCodeDecides(t *testing.T) {
 	for name, c := range map[string]struct {
 		command string
-		want    string // of what the scheduler is told
+		want    string // pattern of the report to the scheduler
 	}{
 		"taken":                       {"cat > /dev/null", `^\tok3 the program took it$`},
 		"taken with a word":           {"cat > /dev/null; echo filed", `^\tok3 the program took it: filed$`},
@@ -214,12 +214,12 @@ func TestProgramIsRefusedWithoutAnOwner(t *testing.T) {
 		config Pipe
 		want   string
 	}{
-		"root's file":                 {"0", Pipe{}, `deferred .*4\.3\.5 .*set PIPEUSER`},
-		"root's file, user unknown":   {"0", Pipe{User: "no-such-user-here"}, `deferred .*4\.3\.5 .*PIPEUSER in zmailer.conf cannot be looked up`},
-		"root's file, user is root":   {"0", Pipe{User: "root"}, `deferred .*4\.3\.5 .*PIPEUSER in zmailer.conf is root`},
-		"a file that others write to": {"65534", Pipe{}, `deferred .*4\.3\.5 .*may be written by other users`},
-		"no privilege at all":         {"what?", Pipe{}, `deferred .*4\.3\.5 .*may be written by other users`},
-		"PIPEUSER is not for nobody":  {"65534", Pipe{User: "nobody"}, `deferred .*4\.3\.5 .*may be written by other users`},
+		"root's file":                    {"0", Pipe{}, `deferred .*4\.3\.5 .*set PIPEUSER`},
+		"root's file, user unknown":      {"0", Pipe{User: "no-such-user-here"}, `deferred .*4\.3\.5 .*PIPEUSER in zmailer.conf cannot be looked up`},
+		"root's file, user is root":      {"0", Pipe{User: "root"}, `deferred .*4\.3\.5 .*PIPEUSER in zmailer.conf is root`},
+		"a file that others write to":    {"65534", Pipe{}, `deferred .*4\.3\.5 .*may be written by other users`},
+		"no privilege at all":            {"what?", Pipe{}, `deferred .*4\.3\.5 .*may be written by other users`},
+		"PIPEUSER is not for uid nobody": {"65534", Pipe{User: "nobody"}, `deferred .*4\.3\.5 .*may be written by other users`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, dir := newPipePost(t), openDir(t)

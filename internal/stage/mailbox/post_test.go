@@ -88,7 +88,7 @@ func (p *post) queue(sender, header, body string, rcpts ...workspec.Recipient) s
 	return name
 }
 
-// do delivers a queued message and gives what the scheduler is told after
+// do delivers a queued message and returns the report to the scheduler after
 // NUMBER/OFFSET, a line for each recipient.
 func (p *post) do(name string) []string {
 	p.Helper()

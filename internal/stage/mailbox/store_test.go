@@ -105,7 +105,7 @@ func TestOneDeliveryOnEachChannel(t *testing.T) { // M49
 		mailTo("jim@example.org"), fileTo(file), fileTo(dir), fileTo("/dev/null"),
 		workspec.Recipient{Channel: "bitbucket", Host: "-", Address: "/dev/null", Privilege: "65534"},
 		// As ZMailer's router has files.
-		workspec.Recipient{Channel: "local", Host: "file.nobody", Address: file, Privilege: ownUID()})
+		workspec.Recipient{Channel: "local", Host: "file.other", Address: file, Privilege: ownUID()})
 	want := []string{"\tok3 delivered to a Maildir", "\tok3 delivered to an mbox file", "\tok3 delivered to a Maildir",
 		"\tok3 discarded", "\tok3 discarded", "\tok3 delivered to an mbox file"}
 	assert.Same(t, p.do(name), want, "answers")

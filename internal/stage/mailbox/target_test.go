@@ -24,11 +24,11 @@ func TestFilesOfRootsTablesAreTheDaemonsUsers(t *testing.T) {
 		t.Skip("there is no user nobody")
 	}
 	for name, tt := range map[string]struct{ daemons, privilege, want string }{
-		"root's, daemons are root's":  {"", "0", "0"},
-		"root's, daemons are nobody":  {"nobody", "0", nobody.Uid},
-		"another's":                   {"nobody", "4711", "4711"},
-		"root's, no such user":        {"no-such-user-here", "0", ""},
-		"root's, daemons' user: root": {"root", "0", ""},
+		"root's, daemons are root's":   {"", "0", "0"},
+		"root's, daemons are not root": {"nobody", "0", nobody.Uid},
+		"another's":                    {"nobody", "4711", "4711"},
+		"root's, no such user":         {"no-such-user-here", "0", ""},
+		"root's, daemons' user: root":  {"root", "0", ""},
 	} {
 		m, err := New(Config{Template: "/var/mail/%u", LocalUsers: "passwd", Hostname: "h", FileUser: tt.daemons})
 		assert.Must(t, err)

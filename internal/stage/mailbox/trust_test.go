@@ -34,7 +34,7 @@ func openMail(t *testing.T, template string) *post {
 const attackerUID = otherUID + 1
 
 // Sec6: a file, a link or a directory that another user has made in a mail directory with
-// mode 1777 gets nobody's mail, and no file elsewhere is written to: the mail waits.
+// mode 1777 gets no mail, and no file elsewhere is written to: the mail waits.
 func TestSec6PlantedMboxIsNotWritten(t *testing.T) {
 	const before = "From somebody\n\nas it was\n\n"
 	for what, plant := range map[string]func(p *post, box, victim string) error{

@@ -379,7 +379,7 @@ func TestDel4OrderAndDuplicatesAreThoseOfOneAfterTheOther(t *testing.T) {
 	recipients := func(m *routed) []string {
 		list := m.recipients()
 		for i, r := range list {
-			// A loop is told with the name of the table.
+			// The error of a loop names the table.
 			list[i] = loopText.ReplaceAllString(r, "error loop ")
 		}
 		return list

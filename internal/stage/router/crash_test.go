@@ -180,7 +180,7 @@ func TestClaimThatCannotBeGivenBackIsTriedAgain(t *testing.T) {
 }
 
 // K12: a hint for a name that is gone, because the other worker has claimed the file,
-// is no success: the pauses go on, and nobody is told that the storage works again.
+// is no success: the pauses go on, and no log line says that the storage works again.
 func TestHintForAGoneNameIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, nil)

@@ -94,7 +94,7 @@ func TestOutcomeInterruptsTheOneWhoWaits(t *testing.T) {
 	if d.settle(); d.running != 0 {
 		t.Errorf("running: got %d, want 0", d.running)
 	}
-	// Nobody waits: it is settled before the next rest.
+	// No task waits: it is settled before the next rest.
 	d.running = 1
 	d.report(jobResult{"2", postoffice.ErrGone})
 	if d.rest() {

@@ -91,7 +91,7 @@ func TestHandsInRouterWhileRoutersRun(t *testing.T) {
 		t.Errorf("router/: got %s, want %s", left, want)
 	}
 	for line := range strings.Lines(all.String()) {
-		// A message that is taken away in a router's hands is told as gone, or as one that
+		// A message that is removed while a router works on it is reported as gone, or as one that
 		// cannot be routed just now; nothing else is an error.
 		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, "msg=not-routed") && !strings.Contains(line, "msg=set-aside") {
 			t.Errorf("log: %s", line)

@@ -29,7 +29,7 @@ func TestFrozenMessageIsExplained(t *testing.T) {
 	}
 }
 
-// M12: copies go after POSTMANKEEP, an only copy does not; each is told once.
+// M12: copies go after POSTMANKEEP, an only copy does not; each is logged once.
 func TestRouterDropsOldCopies(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -172,7 +172,7 @@ func (h *countedHints) Interrupt()                   { h.interrupts++ }
 func (h *countedHints) Close()                       {}
 
 // Sec2: a file of a user's that an earlier version let be made in router/, and that is not
-// whole, goes to quarantine/: nobody can complete it, and nothing of a user's stays there.
+// whole, goes to quarantine/: no process can complete it, and no file of a user's stays there.
 func TestSec2IncompleteFileInRouterIsPutAside(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make other users' files")

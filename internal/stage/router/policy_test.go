@@ -14,7 +14,7 @@ import (
 	"zmailer/internal/stage/router/route"
 )
 
-// explainer tells what o's router would do, with tables of its own.
+// explainer returns an Explainer with o's configuration and tables of its own.
 func (o *office) explainer() *route.Explainer {
 	o.t.Helper()
 	c := o.config()

@@ -91,7 +91,7 @@ func TestOnlyRegularFilesWithANumberAreTaken(t *testing.T) {
 		if !errors.Is(got.err, postoffice.ErrIrregular) {
 			t.Errorf("hint at %s: got %v", got.name, got.err)
 		}
-		// It was given back, which is a hint too: nobody follows that one.
+		// It was released, which is a hint too: no worker follows that one.
 		d.routed(got)
 		d.named(postoffice.Router, got.name)
 	}

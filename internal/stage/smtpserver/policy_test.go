@@ -49,7 +49,7 @@ defer   helo=client.example.net to=later@
 freeze  from=odd@example.net        cause=odd
 accept  to=partner.example
 relay   client=203.0.113.0/24
-accept  client=198.51.100.0/24      # lets nobody relay
+accept  client=198.51.100.0/24      # lets no client relay
 `}, nil)
 	for name, tt := range map[string]struct{ client, user, from, to, want string }{
 		"to us":                        {outsider, "", "a@example.net", "b@example.org", "250"},

@@ -16,7 +16,7 @@ import (
 	"zmailer/test/suite"
 )
 
-// nobody is an unprivileged user: the tests take it when they run as root.
+// nobody is the uid of an unprivileged user, which the tests use when they run as root.
 const nobody = 65534
 
 var program = suite.Program{Name: "submit"}

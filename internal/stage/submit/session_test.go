@@ -128,7 +128,7 @@ func TestLoc4SenderPerRecipient(t *testing.T) {
 }
 
 // Loc3: the sender of a message to others gets a report about the bad address; the envelope
-// names it as a user whom nobody is.
+// names it as an unknown user.
 func TestLoc3BadRecipientIsNamedAndOthersGetTheMessage(t *testing.T) {
 	for name, c := range map[string]Config{
 		"argument": {Recipients: []string{"a@@b, c@d"}},

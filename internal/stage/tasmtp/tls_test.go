@@ -54,7 +54,7 @@ func under(s *Sink) string {
 }
 
 // Every level of the file tls, against a server with a good certificate, one with another's
-// name, one that is of nobody's authority, and one without TLS.
+// name, one of an unknown authority, and one without TLS.
 func TestLevelsOfTheFileTLS(t *testing.T) {
 	ca, other := peer.NewCA(t, "known"), peer.NewCA(t, "unknown")
 	good := ca.Issue("mx.there.test")

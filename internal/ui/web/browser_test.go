@@ -42,7 +42,7 @@ func newBusy(now time.Time, n int) *busy {
 	return s
 }
 
-// gallery is a page with a past: counts of a day, with three hours in which nobody counted.
+// gallery is a page with a past: counts of a day, with three hours in which nothing was counted.
 func gallery(t *testing.T, source Source, c Config) *visitor {
 	t.Helper()
 	now := time.Now()
@@ -140,7 +140,7 @@ func TestPagesCanBeReadByEverybody(t *testing.T) {
 	for name, c := range map[string]struct {
 		page *visitor
 		path string
-		out  bool // nobody is logged in
+		out  bool // without a login
 	}{
 		"login": {page: busyPage, path: "/login", out: true}, "overview": {page: busyPage, path: "/?span=6h"}, "queue-10000": {page: busyPage, path: "/queue?host=*"}, "message": {page: busyPage, path: "/message/" + id},
 		"threads": {page: busyPage, path: "/threads"}, "thread": {page: busyPage, path: "/thread?channel=smtp&host=mx1.shop.example"}, "orders": {page: busyPage, path: "/orders"},

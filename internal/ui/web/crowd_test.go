@@ -24,7 +24,7 @@ func onlyAnna(_ context.Context, name, password, _ string) (string, error) {
 	return name, nil
 }
 
-// Who sends half of a login keeps nobody out.
+// A client that sends half of a login keeps no other client out.
 func TestHalfSentLoginsKeepNobodyOut(t *testing.T) {
 	v := visitorTo(t, Config{Source: hostile(), Login: onlyAnna})
 	at := strings.TrimPrefix(v.server.URL, "http://")
@@ -86,7 +86,7 @@ func TestFailuresAreCountedByNetwork(t *testing.T) {
 	}
 }
 
-// Who logs in very often loses his own logins, the oldest first, and nobody else's.
+// A user who logs in very often loses his own logins, the oldest first, and no one else's.
 func TestManyLoginsEndTheOldestOfTheirName(t *testing.T) {
 	now := time.Now()
 	s := &sessions{now: func() time.Time { return now }}
@@ -108,7 +108,7 @@ func TestManyLoginsEndTheOldestOfTheirName(t *testing.T) {
 	}
 }
 
-// A session ends with its account; when nobody knows, it waits.
+// A session ends with its account; while the account cannot be looked up, it waits.
 func TestSessionEndsWithItsAccount(t *testing.T) {
 	account, unknown := "first", error(nil)
 	v := visitorTo(t, Config{Source: hostile(), Login: onlyAnna, Account: func(string) (string, error) { return account, unknown }})
@@ -120,7 +120,7 @@ func TestSessionEndsWithItsAccount(t *testing.T) {
 	enter()
 	unknown = errors.New("the file cannot be read")
 	if inside() {
-		t.Error("nobody knows: got in")
+		t.Error("lookup fails: got in")
 	}
 	if unknown = nil; !inside() {
 		t.Error("the same account: not inside")
@@ -137,8 +137,9 @@ func TestSessionEndsWithItsAccount(t *testing.T) {
 	}
 }
 
-// With a file, passwords are looked at also of who may do nothing: the time tells nothing.
-func TestRefusalDoesNotTellWhoHasRights(t *testing.T) {
+// With a file, the passwords of users without rights are checked as well, so that the time
+// reveals nothing.
+func TestRefusalDoesNotRevealWhoHasRights(t *testing.T) {
 	for _, machine := range []bool{false, true} {
 		asked := ""
 		v := visitorTo(t, Config{Source: hostile(), Machine: machine, Right: func(string) Right { return NoRight },

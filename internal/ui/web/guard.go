@@ -17,7 +17,7 @@ const (
 	giveTime = OrderTime + 30*time.Second
 )
 
-// policy allows what the pages have and nothing else: a style sheet and forms to
+// policy allows what the pages have and nothing else: a stylesheet and forms to
 // ourselves.
 const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 

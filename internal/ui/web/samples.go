@@ -194,8 +194,8 @@ func (s *Samples) Count(l ledger.Line) error {
 	return nil
 }
 
-// Seen notes that the ledger has been read up to now: a minute of which nothing is told was
-// one in which nothing happened. Of a minute that nobody notes nothing is known.
+// Seen notes that the ledger has been read up to now: in a minute without records nothing
+// happened. Minutes that were not noted are unknown.
 func (s *Samples) Seen(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ func day() []ledger.Line {
 	return []ledger.Line{
 		{Time: at(-3 * time.Minute), Verb: ledger.In, N: 2},
 		{Time: at(-3*time.Minute + 5), Verb: ledger.Routed, N: 2, Entered: true},
-		{Time: at(-3 * time.Minute), Verb: ledger.Routed, N: 1}, // submitted: nobody wrote that it came
+		{Time: at(-3 * time.Minute), Verb: ledger.Routed, N: 1}, // submitted: there is no record of its arrival
 		{Time: at(-2 * time.Minute), Verb: ledger.Done, ID: accepted(-2*time.Minute - 40*time.Millisecond), End: ledger.Outcomes{Delivered: 2}},
 		{Time: at(-2 * time.Minute), Verb: ledger.Done, ID: accepted(-5 * time.Hour), End: ledger.Outcomes{Delivered: 1, Failed: 1, Silent: 1, Expired: 1}},
 		{Time: at(-1 * time.Minute), Verb: ledger.Done, ID: accepted(-9 * time.Hour), End: ledger.Outcomes{Removed: 3}},
@@ -116,8 +116,8 @@ func TestBrokenSamplesAreBegunAnew(t *testing.T) {
 	}
 }
 
-// A minute without mail is a zero, one that nobody counted a gap: what came while the page
-// was not served is known as far back as the journals reach.
+// A minute without mail is a zero, one that was not counted a gap: what arrived while the
+// page was not served is known as far back as the journals reach.
 func TestGapIsShownWhereNobodyCounted(t *testing.T) {
 	disk := openDisk(t, t.TempDir())
 	begin := func() *Samples {

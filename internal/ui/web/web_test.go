@@ -22,7 +22,7 @@ import (
 	"zmailer/internal/wire/mailq"
 )
 
-// nasty is what a stranger may write wherever text is his.
+// nasty is what an unauthenticated client may write wherever it supplies the text.
 const nasty = `"><script>alert(1)</script><img src=x onerror=alert(2)>'` + "\u202e&lt;b&gt; javascript:alert(3) {{.}}"
 
 const someID = "S10117782A2CnLkQ0vB8C"
@@ -30,7 +30,7 @@ const someID = "S10117782A2CnLkQ0vB8C"
 // pretended is a Source without a postoffice.
 type pretended struct {
 	messages []*view.Message
-	text     string // stands wherever a stranger may have written
+	text     string // used wherever a client supplies the text
 	err      error
 }
 
@@ -422,7 +422,7 @@ func TestRightsAreThoseOfNow(t *testing.T) {
 		t.Errorf("a name without a right: got %d, %q was asked about", code, asked)
 	}
 	if code, _ := enter("reader", "later"); code != http.StatusServiceUnavailable {
-		t.Errorf("when nobody knows: got %d", code)
+		t.Errorf("while the lookup fails: got %d", code)
 	}
 	form := url.Values{"verb": {"remove"}, "id": {someID}, "sure": {"yes"}}
 	if code, page := enter("reader", "x"); code != http.StatusOK || strings.Contains(page, `action="/act"`) || !strings.Contains(page, "reader, reading") {

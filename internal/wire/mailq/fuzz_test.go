@@ -35,8 +35,8 @@ func FuzzParseRequest(f *testing.F) {
 	})
 }
 
-// FuzzParseAuthFile: whatever stands in it, nobody gets in with a password that does
-// not stand there.
+// FuzzParseAuthFile: whatever the file has, no client gets in with a password that is not
+// in it.
 func FuzzParseAuthFile(f *testing.F) {
 	f.Add([]byte(authText), "joe")
 	f.Add([]byte("a:b:ALL:![::1] [IPv6.::]/0"), "a")

@@ -22,7 +22,7 @@ func TestAuthenticatorIsTheDigestOfChallengeAndPassword(t *testing.T) {
 	if c != "220 MAILQ-V2-CHALLENGE: 1090000000.123456.1" {
 		t.Fatalf("challenge %q", c)
 	}
-	// printf '%s%s' "220 MAILQ-V2-CHALLENGE: 1090000000.123456.1" nobody | md5sum
+	// printf '%s%s' "220 MAILQ-V2-CHALLENGE: 1090000000.123456.1" "nobody" | md5sum
 	const want = "e082c8ccb82ac069c376d459f1103ac8"
 	assert.Equal(t, Authenticator(c, "nobody"), want)
 	if !Proves(c, "nobody", strings.ToUpper(want)) || Proves(c, "Nobody", want) || Proves(c, "nobody", "") {
@@ -72,7 +72,7 @@ func TestRequestsAreReadAndWritten(t *testing.T) {
 	}
 }
 
-// Every kind wants a right of its own; what nobody thought of wants the greatest.
+// Every kind needs a right of its own; an unknown kind needs the greatest.
 func TestRightsOfEachRequest(t *testing.T) {
 	for _, k := range []Kind{0, Auth, Short, Threads, Threads2, SNMP, Counters, Thread, ETRN, KillThread, KillMessage, Quit, JSONStatus, JSONThreads, JSONThread, JSONMessage, JSONEvents, 200} {
 		if !All.May(k) {

@@ -235,8 +235,8 @@ func TestEachAnswerHasItsTime(t *testing.T) {
 	}
 }
 
-// Del1: whatever comes with 354 leaves nobody sure of what the answers before it were
-// about: no content is sent.
+// Del1: after anything that arrives with 354 it is uncertain what the answers before it
+// were about: no content is sent.
 func TestAnswerBehindTheGoAhead(t *testing.T) {
 	cases := map[string]string{
 		"250":          "354 go\r\n250 2.0.0 taken already",
@@ -263,7 +263,7 @@ func TestAnswerBehindTheGoAhead(t *testing.T) {
 	}
 }
 
-// 354 and then nothing but the end: nobody can know.
+// 354 and then nothing but the end: the outcome is unknown.
 func TestServerClosesBehindItsGoAhead(t *testing.T) {
 	c, _, p := open(t, Config{}, hello+mail+"C: RCPT To:<a@test>\nC: DATA\nS: 250 ok\nS: 250 ok\nS: 354 go\nCLOSE")
 	m := message("a@test")
@@ -300,7 +300,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// said is a connection whose server says some bytes, whatever it is told, and hangs up.
+// said is a connection whose server sends some bytes, whatever it receives, and hangs up.
 type said struct {
 	net.Conn
 	*bytes.Reader

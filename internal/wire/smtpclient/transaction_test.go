@@ -501,7 +501,7 @@ func TestOutcomesOfMessagesOnAConnection(t *testing.T) {
 	}
 }
 
-// corked is a connection that sends what is written to it when it is told to.
+// corked is a connection that sends what is written to it on request.
 type corked struct {
 	net.Conn
 	held  bytes.Buffer

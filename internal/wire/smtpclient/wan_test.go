@@ -54,7 +54,7 @@ func carry(to, from net.Conn, over chan struct{}) {
 		case <-time.After(time.Until(p.at)):
 		case <-over:
 		}
-		_, _ = to.Write(p.b) // to nobody, if it has ended
+		_, _ = to.Write(p.b) // the peer may have ended
 	}
 	select {
 	case <-time.After(way):

@@ -5,8 +5,8 @@
 // It owns nothing; connections are the caller's.
 //
 // Diagnostics: an error of Ask or Read means that the connection is of no more use,
-// because it broke off or because the other side does not speak the protocol: nobody
-// knows what the next bytes answer. A failure that the server itself told is no error
+// because it broke off or because the other side does not speak the protocol: it
+// is unknown what the next bytes answer. A failure that the server itself reported is no error
 // but a Reply with another status than OK and NotFound.
 package socketmap
 

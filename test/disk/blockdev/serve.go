@@ -37,7 +37,7 @@ type device struct {
 	hits    []int // by fault: those that it changed
 }
 
-// serve mounts the server's file system and answers until it is told to stop.
+// serve mounts the server's file system and answers until it is stopped.
 func serve(opt Options) error {
 	d := &device{size: opt.Size}
 	var err error

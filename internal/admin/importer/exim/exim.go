@@ -47,7 +47,7 @@ func (s *Source) Close() error { return s.q.Close() }
 // ours, but what comes in after the import would stay behind.
 func (s *Source) Programs() []string { return []string{"exim", "exim4", "exim-4"} }
 
-// isID tells what Exim calls a message: 6-6-2 messages and digits, since 4.97 6-11-4.
+// isID reports whether s is a message ID of Exim: 6-6-2 letters and digits, since 4.97 6-11-4.
 func isID(s string) bool {
 	parts := strings.Split(s, "-")
 	if len(parts) != 3 {

@@ -1,5 +1,5 @@
-// Package mailbox reads mail that lies in a Maildir or in an mbox file, to be sent to
-// recipients that a person names or that stand in its header.
+// Package mailbox reads the mail in a Maildir or an mbox file, to be sent to recipients
+// that an operator names or to those of its header.
 //
 // It owns nothing there. A Maildir's message is removed when Remove is called; an mbox is
 // locked while it is read, and emptied when the last of its messages was removed.
@@ -39,8 +39,8 @@ func sum(r io.Reader) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:12]), nil
 }
 
-// errNobody means that nobody is named to whom a message could go.
-var errNobody = errors.New("no recipients in its To, Cc and Bcc")
+// errNoRecipients means that neither the operator nor the header names a recipient.
+var errNoRecipients = errors.New("no recipients in its To, Cc and Bcc")
 
 // part makes the envelope of a message with this header; sender is the mailbox's.
 func (e Envelope) part(fields []envelope.Field, sender string) (importer.Part, error) {
@@ -71,7 +71,7 @@ func (e Envelope) part(fields []envelope.Field, sender string) (importer.Part, e
 		}
 	}
 	if len(p.Recipients) == 0 {
-		return importer.Part{}, errNobody
+		return importer.Part{}, errNoRecipients
 	}
 	return p, nil
 }
@@ -108,8 +108,8 @@ func returnPath(fields []envelope.Field) (sender string, ok bool) {
 	return "", false
 }
 
-// hidden tells a field that is not sent on: Return-Path belongs to the delivery that was
-// (RFC 5321 §4.4), Bcc to nobody.
+// hidden reports whether a field is not sent on: Return-Path belongs to the past delivery
+// (RFC 5321 §4.4), and Bcc is shown to no recipient.
 func hidden(f *envelope.Field, bcc bool) bool {
 	return strings.EqualFold(f.Name, "Return-Path") || bcc && strings.EqualFold(f.Name, "Bcc")
 }

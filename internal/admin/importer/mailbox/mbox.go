@@ -81,8 +81,8 @@ func (m *Mbox) take(name string, seen os.FileInfo, writable bool) error {
 	return nil
 }
 
-// look tells which file it is, and whether it may be written to; one that is no mbox is an
-// error.
+// look returns which file it is, and whether it may be written to; a file that is no mbox
+// is an error.
 func (m *Mbox) look(name string) (info os.FileInfo, writable bool, err error) {
 	f, info, err := m.q.Open(name, true)
 	writable = err == nil
@@ -223,7 +223,8 @@ func (m *Mbox) key(ref importer.Ref, r io.Reader) (string, error) {
 	return m.keys[ref.At], nil
 }
 
-// internal tells the message in which some programs keep their notes about a mailbox.
+// internal reports whether a message is the one in which some programs keep their notes
+// about a mailbox.
 func internal(fields []envelope.Field) bool {
 	for i := range fields {
 		if strings.EqualFold(fields[i].Name, "Subject") {

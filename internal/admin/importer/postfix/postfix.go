@@ -105,7 +105,7 @@ func (s *Source) message(ref importer.Ref, f io.ReaderAt, info fs.FileInfo) (*im
 	case dir == aside:
 		return nil, fmt.Errorf("set aside by Postfix as damaged; inspect it with postcat: %w", importer.ErrLeft)
 	case info.Mode()&0o100 == 0:
-		// Postfix sets the bit when the file is whole; only then anybody is told yes.
+		// Postfix sets the bit when the file is complete, before it acknowledges the message.
 		return nil, fmt.Errorf("it was never completed nor acknowledged: %w", importer.ErrLeft)
 	}
 	h, err := readHead(f, info.Size())

@@ -170,7 +170,7 @@ func TestRetryAfterIsSecondsOrADate(t *testing.T) {
 	}
 }
 
-// What is being asked about when the exporter is told to end is sent.
+// A batch that is under way when the exporter is stopped is sent.
 func TestBatchUnderWayIsSentAtTheEnd(t *testing.T) {
 	t.Parallel()
 	s := newSink(t)
@@ -199,7 +199,7 @@ func TestBatchUnderWayIsSentAtTheEnd(t *testing.T) {
 	}
 }
 
-// While nobody takes them the newest are kept.
+// While the collector does not answer, the newest are kept.
 func TestOldestRequestsMakeRoom(t *testing.T) {
 	t.Parallel()
 	e := source()
@@ -231,7 +231,7 @@ func TestPercentChoosesBySpoolID(t *testing.T) {
 	}
 }
 
-// A message that ended before the exporter is told to end is sent, and trouble of the
+// A message that ended before the exporter was stopped is sent, and trouble of the
 // postoffice is logged and tried again.
 func TestExportEndsInOrder(t *testing.T) {
 	t.Parallel()

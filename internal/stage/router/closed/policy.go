@@ -19,8 +19,8 @@ type Policy struct {
 	Forward string // where users have their own aliases, FORWARD
 }
 
-// Users of people have no uid from here to nobody's: systemd gives these to services while
-// they run.
+// Accounts of people have no uid from here to the user nobody's: systemd gives these to
+// services while they run.
 const firstPassing, nobody = 61184, 65534
 
 // LowestUser is UID_MIN of a file like /etc/login.defs.
@@ -94,8 +94,8 @@ func matches(template, name string) bool {
 	return ok && err == nil
 }
 
-// isPlain reports whether a file is a person's, is not hidden, and in no hidden directory, whatever
-// links lead to it. same is its name in /proc.
+// isPlain reports whether a file is of a user's account, is not hidden, and in no hidden
+// directory, whatever links lead to it. same is its name in /proc.
 func (p Policy) isPlain(same string, owner uint32) bool {
 	if owner < p.Lowest || owner >= firstPassing && owner <= nobody {
 		return false

@@ -25,9 +25,9 @@ func TestPolicyKeepsSecretsOfUsersClosed(t *testing.T) {
 		foe   bool        // that directory is another user's
 		open  bool
 	}{
-		"a person's .forward":              {path: ".forward", owner: person, open: true},
+		"a user's .forward":                {path: ".forward", owner: person, open: true},
 		"one that begins so":               {path: ".forward-friends", owner: person, open: true},
-		"a person's list":                  {path: "lists/friends", owner: person, open: true},
+		"a user's list":                    {path: "lists/friends", owner: person, open: true},
 		"a system user's .forward":         {path: ".forward", owner: part, open: true},
 		"a system user's key":              {path: "munge.key", owner: part},
 		"a key of ssh":                     {path: ".ssh/id_ed25519", owner: person},

@@ -12,7 +12,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// ask runs an expression for a message and a recipient: fail() tells what it gave.
+// ask runs an expression for a message and a recipient, and passes its value to fail().
 func ask(t *testing.T, d *fixture, m *Message, expr string) string {
 	t.Helper()
 	text := "T = table('t')\nA = table('aliases')\nR = table('routes')\ndef recipient(m, r):\n    return defer(repr((" + expr + ")))\n"

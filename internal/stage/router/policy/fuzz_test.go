@@ -27,7 +27,7 @@ func seeds() []string {
 	}
 }
 
-// run compiles a program and asks it about mail; it tells what breaks the rules.
+// run compiles a program and asks it about mail; it fails the test where a rule is broken.
 func run(t testing.TB, d *fixture, text string) {
 	t.Helper()
 	assert.Must(t, os.WriteFile(filepath.Join(d.dir, File), []byte(text), 0o644))

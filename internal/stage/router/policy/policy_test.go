@@ -207,7 +207,7 @@ func TestFailuresNameTheirPlace(t *testing.T) {
 	}
 }
 
-// What is wrong with a program is told before it decides about mail.
+// An error in a program is reported before it decides about mail.
 func TestBadProgramIsAConfigErrorWithItsPlace(t *testing.T) {
 	tests := map[string]struct {
 		program string

@@ -15,7 +15,7 @@ import (
 	"zmailer/internal/table/text"
 )
 
-const masqueradeText = `# hosts are nobody's business
+const masqueradeText = `# names of hosts are internal
 bond@example.org: James.Bond@mi6.example
 moneypenny@example.org: moneypenny@example.org
 @example.org:   @mi6.example

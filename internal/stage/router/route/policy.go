@@ -107,7 +107,7 @@ func (en *Engine) applyDecision(msg *message, rcpt string, d policy.Decision, er
 // thawedBefore is why a message is not frozen again.
 const thawedBefore = "an operator has thawed the message"
 
-// ownReport is why such a decision does not count: who is told of mail that failed must
+// ownReport is why such a decision does not count: the recipient of a failure report must
 // not depend on rules that were made for other mail.
 const ownReport = "it is a report of this mail system: the tables decide"
 

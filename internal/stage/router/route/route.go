@@ -38,7 +38,7 @@ type message struct {
 	masked        map[int][]byte  // fields of the header with masqueraded addresses, by place
 	senderChecked bool            // its sender is known
 	last          bool            // if it cannot be routed now it is given up
-	expiredText   string          // what its sender is told then
+	expiredText   string          // text of the sender's report then
 	fromLines     bool            // the recipients, to, were taken from the header
 	rcpts         int             // that its specification has
 	to            []envelope.Recipient
@@ -46,13 +46,13 @@ type message struct {
 	history       decisions // of the policy
 	variants      variants  // what the policy changes
 
-	// Called for each recipient of the envelope, and how it is resolved; nil: nobody wants to
-	// know.
+	// Called for each recipient of the envelope, and how it is resolved; nil: not
+	// reported.
 	next  func(*envelope.Recipient)
 	trace func(rules.Step)
 }
 
-// senderText is the sender as text, once nobody changes it any more.
+// senderText returns the sender as text, once it is final.
 func (msg *message) senderText() string {
 	if msg.senderIs == "" {
 		msg.senderIs = msg.sender.String()
@@ -179,8 +179,8 @@ func (w *worker) read(msg *message) (aside string, err error) {
 	return "", nil
 }
 
-// prepare decides what concerns the whole message: who it is from and to, what becomes of
-// its header, and what the policy says of it. It acts on nothing.
+// prepare decides what concerns the whole message: the sender and the recipients, changes
+// of the header, and the policy's decision. It has no side effects.
 func (w *worker) prepare(msg *message) error {
 	if err := w.en.checkSender(msg); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 // seen remembers the targets of a message. It holds no names but 128 bits of a
 // keyed hash of each: of a million different ones, two have the same with a chance of 1
-// in 10^27, and nobody who does not know the key can look for such a pair.
+// in 10^27, and without the key such a pair cannot be searched for.
 type seen struct {
 	key   [32]byte // zero: none chosen yet
 	few   []mark   // the first ones

@@ -188,7 +188,7 @@ func (s *specWriter) preamble() {
 }
 
 // errorTo has reports of a group go to its sender, if that is not the message's: the
-// scheduler tells only whom an e line names.
+// scheduler sends reports only to the address of an e line.
 func (s *specWriter) errorTo(g group) {
 	to := s.from(g)
 	if to == "" || s.reportTo[to] || to == s.msg.senderText() {

@@ -60,7 +60,7 @@ func (a *expansion) take(t rules.Target) error {
 	if a.targets++; a.targets == 1 {
 		a.via = t.Via
 	}
-	// RFC 5321 §4.5.5: what has no sender gets none; nobody is to be told of a report.
+	// RFC 5321 §4.5.5: a message without a sender gets none; no report is made about a report.
 	member := t.Owner != "" && !a.keep
 	if member {
 		a.members++

@@ -62,7 +62,7 @@ func (v *variant) key() string {
 	return b.String()
 }
 
-// from is the sender of a variant. The null sender stays: nobody is to be told of a
+// from returns the sender of a variant. The null sender stays: no report is made about a
 // report (RFC 5321 §4.5.5).
 func (msg *message) from(i int) address.Mailbox {
 	list := msg.variants.list

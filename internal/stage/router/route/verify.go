@@ -168,7 +168,7 @@ func (v *Verifier) Serve(ctx context.Context, in io.Reader, out io.Writer) error
 		defer mu.Unlock()
 		if _, err := io.WriteString(out, line+"\n"); err != nil && failed == nil {
 			failed = fmt.Errorf("answer: %w", err)
-			cancel() // nobody listens
+			cancel() // the client is gone
 		}
 	}
 	say(VerifyGreeting)

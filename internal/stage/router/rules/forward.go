@@ -45,7 +45,7 @@ func (f *forwards) path(u User) (path, base string) {
 	return strings.ReplaceAll(path, "%u", u.Login), filepath.Dir(fixed + "x")
 }
 
-// hasHome tells apart users whose home is not to be from those whose is not there.
+// hasHome reports whether a user is meant to have a home directory, which may yet be missing.
 func hasHome(u User) bool {
 	return filepath.IsAbs(u.Home) && u.Home != "/nonexistent" && u.Home != "/dev/null" && u.Home != "/"
 }
@@ -104,8 +104,8 @@ type ownTrouble struct{ *Trouble }
 
 func (o *ownTrouble) Unwrap() error { return o.Trouble }
 
-// ownOf makes trouble with a file the user's, if it was his .forward that led to it and
-// not a table of the system's on the way. That we were not to wait any longer is nobody's.
+// ownOf attributes trouble with a file to the user, if his .forward led to it and no table
+// of the system in between. A timeout of ours is attributed to no one.
 func (x *expansion) ownOf(why string, err error) error {
 	trouble, ok := IsTrouble(err)
 	if !ok || x.ctx.Err() != nil {

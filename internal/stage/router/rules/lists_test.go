@@ -210,7 +210,7 @@ func TestListThatChangesWhileItIsReadIsOldWholeOrTrouble(t *testing.T) {
 	}
 }
 
-// While the directory is being replaced nobody is told that there is no such list.
+// While the directory is being replaced, the answer is never that there is no such list.
 func TestListsThatAreGoneAreTrouble(t *testing.T) {
 	c := newConf(t, map[string]string{"users": "carol\n", "lists/staff": "a@list.example\n"})
 	want := c.resolve("staff", false)

@@ -74,8 +74,8 @@ const others = 0o022
 // maxLinks is how many symbolic links a path may lead through, as in the kernel.
 const maxLinks = 40
 
-// guarded tells who is behind a file: its owner, or Nobody and why, if anybody else
-// could write it or put another in its place. Asked are the file, every symbolic link
+// guarded returns the rights of a file: those of its owner, or Nobody and the reason, if
+// another user could write it or replace it. Asked are the file, every symbolic link
 // on the way and every directory, also those that links lead through: each must
 // belong to root, to us or to the owner of the file, and be written by its owner alone;
 // of a directory where each may remove only what is his (sticky) the second holds
@@ -84,7 +84,7 @@ func guarded(path string) (rights, fs.FileInfo, error) {
 	return new(guard).look(path)
 }
 
-// look is guarded; the guard tells of the way.
+// look is guarded; the guard records the path that was followed.
 func (g *guard) look(path string) (rights, fs.FileInfo, error) {
 	info, err := g.walk(path)
 	if err != nil {
@@ -95,7 +95,7 @@ func (g *guard) look(path string) (rights, fs.FileInfo, error) {
 	case info.Mode().Perm()&others != 0:
 		g.refuse("%s may be written by %s", path, whoWrites(info))
 	case st.Uid == Nobody:
-		g.refuse("%s belongs to nobody", path)
+		g.refuse("%s belongs to the user nobody", path)
 	}
 	for _, o := range g.owners {
 		if o.uid != 0 && o.uid != st.Uid && o.uid != uint32(os.Geteuid()) {
@@ -182,15 +182,15 @@ func whoWrites(info fs.FileInfo) string {
 	return "its group"
 }
 
-// readable reports whether whom a list or .forward acts as may read what we read for him: a
-// file that it includes. Nobody may read what everybody may.
+// readable returns an error if the user that a list or .forward acts as may not read a file
+// that it includes. The user nobody may read what every user may.
 func readable(uid uint32, l *list) error {
 	if uid == 0 {
 		return nil
 	}
 	who := fmt.Sprintf("uid %d, whose file includes it,", uid)
 	if uid == Nobody {
-		who = "nobody, as whom the file acts that includes it,"
+		who = "the user nobody, as whom the file acts that includes it,"
 	}
 	for _, d := range l.closed {
 		if d.uid != uid {

@@ -28,7 +28,7 @@ func TestWhoIsBehindAFile(t *testing.T) {
 	}{
 		"its owner":                          {nil, "", otherUID, ""},
 		"root":                               {func(d string) error { return os.Chown(d+"/a/b/file", 0, 0) }, "", 0, ""},
-		"nobody himself":                     {func(d string) error { return os.Chown(d+"/a/b/file", Nobody, -1) }, "", Nobody, "file belongs to nobody"},
+		"the user nobody's":                  {func(d string) error { return os.Chown(d+"/a/b/file", Nobody, -1) }, "", Nobody, "file belongs to the user nobody"},
 		"group writes it":                    {func(d string) error { return os.Chmod(d+"/a/b/file", 0o664) }, "", Nobody, "/a/b/file may be written by its group"},
 		"everybody writes it":                {func(d string) error { return os.Chmod(d+"/a/b/file", 0o602) }, "", Nobody, "/a/b/file may be written by everybody"},
 		"group writes its directory":         {func(d string) error { return os.Chmod(d+"/a/b", 0o775) }, "", Nobody, "the directory DIR/a/b may be written by its group"},
@@ -128,7 +128,7 @@ func TestProgramsActAsWhoeverWroteThem(t *testing.T) {
 		"a user's own closed directory": {map[string]string{"aliases": "x: :include:@DIR/f\n", "f": ":include:@DIR/h/g\n", "h/g": "a@example.net\n"},
 			map[string]int{"f": otherUID, "h": otherUID, "h/g": otherUID}, map[string]os.FileMode{"h": 0o700, "h/g": 0o600}, "x", []string{"smtp example.net a@example.net 65534"}},
 		"by way of a file all write: what its owner may not read": {map[string]string{"aliases": "x: :include:@DIR/f\n", "f": ":include:@DIR/w\n", "w": ":include:@DIR/g\n", "g": "a@example.net\n"},
-			map[string]int{"f": otherUID, "w": otherUID}, map[string]os.FileMode{"w": 0o666, "g": 0o600}, "x", []string{"trouble: :include:DIR/g: nobody, as whom the file acts that includes it, may not read it"}},
+			map[string]int{"f": otherUID, "w": otherUID}, map[string]os.FileMode{"w": 0o666, "g": 0o600}, "x", []string{"trouble: :include:DIR/g: the user nobody, as whom the file acts that includes it, may not read it"}},
 		"by way of a file all write: what all may read": {map[string]string{"aliases": "x: :include:@DIR/f\n", "f": ":include:@DIR/w\n", "w": ":include:@DIR/g\n", "g": "a@example.net\n"},
 			map[string]int{"f": otherUID, "w": otherUID}, map[string]os.FileMode{"w": 0o666}, "x", []string{"smtp example.net a@example.net 65534"}},
 	}

@@ -21,7 +21,7 @@ func (t *Tables) Resolve(ctx context.Context, q Query, give func(Target) error) 
 		return err
 	}
 	if x.given == 0 {
-		// A list without members: its mail goes to nobody, which is a delivery.
+		// A list without members: its mail is discarded, which is a delivery.
 		return x.add(Bitbucket, "-", q.Recipient.String(), Nobody)
 	}
 	return nil
@@ -243,8 +243,8 @@ func (x *expansion) value(v *text.Value, m address.Mailbox, may rights) error {
 	}
 }
 
-// act gives a program or a file, which nobody may not have run or written: it would be
-// whoever can write the file that names it (M48).
+// act adds a program or a file. The user nobody may not have it run or written: that would
+// be anyone who can write the file that names it (M48).
 func (x *expansion) act(channel, what string, m address.Mailbox, may rights) error {
 	if may.uid != Nobody {
 		return x.add(channel, channel+"."+strconv.FormatUint(uint64(may.uid), 10), what, may.uid)

@@ -64,7 +64,7 @@ type Config struct {
 	// Forward is the path of a user's own aliases, ~ his home, %u his login; "": users
 	// have none.
 	Forward string
-	Closed  Closed           // for .forward files and what they and lists include; nil: nobody
+	Closed  Closed           // for .forward files and what they and lists include; nil: no process
 	Passwd  Users            // nil: the system's
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: discarded
@@ -138,7 +138,7 @@ func (r *Rules) addTable(t *Tables, c Config, kind text.Kind) error {
 	if len(sources) == 0 && c.Dir == "" {
 		*layers = make([]layer, 1)
 		built := source{name: "built-in " + string(kind), text: string(config.Default(string(kind))),
-			rights: rights{uid: Nobody, why: "built-in tables belong to nobody"}}
+			rights: rights{uid: Nobody, why: "built-in tables belong to the user nobody"}}
 		return t.parseLayer(kind, 0, built)
 	}
 	if len(sources) == 0 {

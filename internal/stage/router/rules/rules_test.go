@@ -37,7 +37,7 @@ type conf struct {
 func newConf(t testing.TB, files map[string]string) *conf {
 	t.Helper()
 	if os.Geteuid() == Nobody {
-		t.Skip("what is nobody's and what is ours cannot be told apart")
+		t.Skip("run as the user nobody, whose files are ours")
 	}
 	c := &conf{t: t, dir: t.TempDir()}
 	c.now.Store(time.Now().UnixNano())

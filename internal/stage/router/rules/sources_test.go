@@ -167,7 +167,7 @@ func TestSourceThatCannotTellIsTroubleNotAMissingKey(t *testing.T) {
 		"temporary":            {text.Aliases, socket, "temp", []string{"no answer today"}},
 		"permanent":            {text.Aliases, socket, "perm", []string{"no answer today"}},
 		"time limit":           {text.Aliases, socket, "timeout", []string{"no answer today"}},
-		"nobody listens":       {text.Aliases, gone, "x", []string{"no such file"}},
+		"no server listens":    {text.Aliases, gone, "x", []string{"no such file"}},
 		"value with a hole":    {text.Aliases, socket, "bad", []string{"bad: bad value", "empty value"}},
 		"no value":             {text.Aliases, socket, "empty", []string{"no value"}},
 		"relative include":     {text.Aliases, socket, "list", []string{"path from the root"}},

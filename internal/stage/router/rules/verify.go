@@ -17,8 +17,8 @@ var errEnough = errors.New("somebody was found")
 // writes to them. Its error is a *Trouble or a shortage of files or memory.
 func (t *Tables) Verify(ctx context.Context, m address.Mailbox) (Target, error) {
 	var good, bad Target
-	// Nobody hears of its steps, but what is refused on the way is not to be logged: no mail
-	// was.
+	// Its steps are not reported, and what is refused on the way is not logged: there was no
+	// mail.
 	x := expansion{lookups: lookups{ctx: ctx}, t: t, rcpt: m, brief: true, trace: func(Step) {}}
 	x.give = func(to Target) error {
 		if to.Channel != Error {

@@ -91,7 +91,7 @@ func runScript(in io.Reader, out io.Writer) error {
 	defer owner.Release()
 	s := &script{po: po, owner: owner, out: out}
 	if junk := os.Getenv("TEST_BABBLE"); junk != "" {
-		s.say("no protocol at all\n\n#\x00\xff\n#hungry!\n99999999999999999999/1\tx\n1/2\t\tok3 nobody asked\n" +
+		s.say("no protocol at all\n\n#\x00\xff\n#hungry!\n99999999999999999999/1\tx\n1/2\t\tok3 no such delivery\n" +
 			"#resync nothing\n" + strings.Repeat("x", 200_000) + "\n")
 	}
 	if os.Getenv("TEST_START") == "gate" {

@@ -267,7 +267,7 @@ func (w *fates) deliver(p *played, j taproto.Job) (lives bool) {
 	spec, err := workspec.Parse(raw)
 	assert.Must(w.T, err)
 	if w.rng.IntN(10) == 0 { // babble, in ZMailer's words of other messages, too
-		p.say(string(w.lines[w.rng.IntN(len(w.lines))]) + "\n\x00\xff no protocol\n#what\n1/2\t\tok3 nobody asked\n")
+		p.say(string(w.lines[w.rng.IntN(len(w.lines))]) + "\n\x00\xff no protocol\n#what\n1/2\t\tok3 no such delivery\n")
 	}
 	number, _ := spec.Number()
 	var open []*workspec.Recipient
@@ -510,9 +510,9 @@ func (w *fates) judge() {
 			f := w.of[p[1]]
 			switch {
 			case f == nil:
-				w.T.Errorf("a report tells of %s, whom nobody has written to", p[1])
+				w.T.Errorf("a report names %s, to whom no message went", p[1])
 			case f.sender != to[1]:
-				w.T.Errorf("%s is told of %s, a recipient of %s", to[1], p[1], f.sender)
+				w.T.Errorf("%s got a report about %s, a recipient of %s", to[1], p[1], f.sender)
 			case p[2] == "failed":
 				told[p[1]]++
 			}

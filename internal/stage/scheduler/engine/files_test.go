@@ -59,7 +59,7 @@ func spoil(rnd *rand.Rand, b []byte) []byte {
 		lines[i] = bytes.Join(words, []byte(" "))
 	case 7: // a long line
 		lines[i] = append(bytes.Repeat(lines[i][:max(len(lines[i])-1, 0)], 3000), '\n')
-	case 8: // an order that nobody gave
+	case 8: // an operation that was not requested
 		events := []string{workspec.EventHold, workspec.EventFrozen, workspec.EventThawed, workspec.EventRetry, workspec.EventRerouted,
 			workspec.EventRemoved, workspec.EventRestored, workspec.EventReport, workspec.EventExpired, workspec.EventSent, "x"}
 		lines = append(lines, fmt.Appendf(nil, "h %d %d %s id=S1 rcpts=%d,x,-7 until=-9 file=../../x cause= host=9e9 attempt=70000 next=%d\n",

@@ -377,7 +377,7 @@ func (s *script) unruly(how string, j taproto.Job) {
 	case "half an answer":
 		s.say("12345/67")
 		s.die()
-	case "stranger":
+	case "unknown delivery":
 		// Every queued message's recipients, any client that has them, and none at all.
 		names, err := os.ReadDir(".")
 		if err != nil {
@@ -406,7 +406,7 @@ func TestUnrulyAgentLosesNothing(t *testing.T) {
 		"closed output after the tag": "msg=agent-deaf",
 		"child":                       "msg=agent-ended",
 		"half an answer":              "msg=agent-ended",
-		"stranger":                    "reason=\"it has no such delivery; ignored\"",
+		"unknown delivery":            "reason=\"it has no such delivery; ignored\"",
 	}
 	for how, logged := range tests {
 		for _, slots := range []int{1, 5} {

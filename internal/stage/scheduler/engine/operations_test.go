@@ -257,7 +257,7 @@ func (r *rig) listenTo() *listening {
 		_ = conn.Close()
 		ended.Wait()
 	})
-	// An event of our own making tells when it listens.
+	// An event that we cause ourselves shows that it listens.
 	other, _ := r.dial()
 	for l.count("etrn", "probe.example") == 0 {
 		_, err := other.Ask(mailq.Request{Kind: mailq.ETRN, Host: "probe.example"}, nil)

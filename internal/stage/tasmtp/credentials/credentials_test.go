@@ -48,7 +48,7 @@ func TestPortAndOrderOfLines(t *testing.T) {
 		"the first of two":          {"a.test", "", 25, "first"},
 		"with the port":             {"a.test", "", 587, "port"},
 		"below the host":            {"x.a.test", "", 25, ""},
-		"a name that nobody wants":  {"b.test", "", 25, ""},
+		"a name without password":   {"b.test", "", 25, ""},
 		"by name":                   {"b.test", "n", 25, "x"},
 		"by name, for another host": {"a.test", "n", 25, ""},
 	}

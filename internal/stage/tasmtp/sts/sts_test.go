@@ -170,7 +170,7 @@ func TestPolicyCountsForItsTime(t *testing.T) {
 	step("half its time is over, the host is gone", "testing", 4, func() { h.now, h.answer = h.now.Add(13*time.Hour), plain("") })
 	step("its time is over", Invalid, 5, func() { h.now = h.now.Add(12 * time.Hour) })
 	step("the record is gone, too", "no policy", 5, func() { h.texts = nil })
-	step("nobody knows whether there is one", "fetch the MTA-STS policy of a.test: SERVFAIL", 5, func() { h.fails = errors.New("SERVFAIL") })
+	step("unknown whether there is one", "fetch the MTA-STS policy of a.test: SERVFAIL", 5, func() { h.fails = errors.New("SERVFAIL") })
 	assert.NoError(t, Sweep(h.store.cfg.FS, h.now.Add(48*time.Hour)))
 	if left, err := os.ReadDir(filepath.Join(h.dir, Dir)); err != nil || len(left) > 0 {
 		t.Errorf("left after the sweep: %v, %v", left, err)

@@ -29,7 +29,7 @@ var old = regexp.MustCompile(`(?i)\b(counsels?|crews?|lookouts?|starters?|twins?
 
 // account is what is not counted: the Unix user nobody, quoted names of older versions,
 // and "is told apart". Identifiers that name the user are left out by withoutAccount.
-var account = regexp.MustCompile("(?i)[\"`/']nobody[\"`:/'@0-9]|\\bnobody[@:=+]|\\bnobody-(here|listens)|\\b(as|not|user|users|userid|uid|gid|aliases|nouser|AUTH|=) ?nobody\\b|[`.]nursery|`starter`|is told apart|nobody →|→ nobody|(?-i:[a-z,;:] Nobody\\b|// Nobody is the privilege)")
+var account = regexp.MustCompile("(?i)[\"`/']nobody[\"`:/'@0-9]|\\bnobody[@:=+]|\\bnobody-(here|listens)|\\b(as|such as|not|user|users|userid|uid|gid|aliases|nouser|AUTH|=) ?nobody\\b|[`.]nursery|`starter`|// nobody is the uid|is told apart|nobody →|→ nobody|(?-i:[a-z,;:] Nobody\\b|// Nobody is the privilege)")
 
 // size is a number and what it counts.
 type size struct {

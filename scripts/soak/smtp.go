@@ -90,7 +90,7 @@ func (c *client) expect(want string) (string, error) {
 	}
 }
 
-func (c *client) put(line string) { _, _ = c.w.WriteString(line + "\r\n") } // Flush tells
+func (c *client) put(line string) { _, _ = c.w.WriteString(line + "\r\n") } // Flush returns the error
 
 func (c *client) command(want, line string) (string, error) {
 	c.put(line)
@@ -180,7 +180,7 @@ func (c *client) content(m *message, how manner) error {
 		}
 		if len(line) > 0 {
 			if line[0] == '.' {
-				_ = c.w.WriteByte('.') // Flush tells
+				_ = c.w.WriteByte('.') // Flush returns the error
 			}
 			_, _ = c.w.Write(trimEnd(line))
 			if _, err := c.w.WriteString("\r\n"); err != nil {

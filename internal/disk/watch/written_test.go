@@ -23,7 +23,7 @@ func TestWhatIsWrittenIsTold(t *testing.T) {
 	f := assert.Get(os.Create(filepath.Join(dir, "journal")))(t)
 	defer f.Close()
 	told("a new file")
-	// What is reported late is of before; a line is told after it in any case.
+	// A late report is of an earlier write; a line is reported after it in any case.
 	for range 3 {
 		assert.Get(f.WriteString("line\n"))(t)
 		told("a line")

@@ -130,7 +130,7 @@ func (p Plan) Account() (*Account, error) {
 		return nil, fmt.Errorf("%w: DAEMONUSER=%s: %w", ErrUser, p.User, err)
 	}
 	if a.UID == 0 {
-		return nil, fmt.Errorf("%w: DAEMONUSER=%s is root; name another user, or nobody", ErrUser, p.User)
+		return nil, fmt.Errorf("%w: DAEMONUSER=%s is root; name another user, such as nobody", ErrUser, p.User)
 	}
 	ids, err := u.GroupIds()
 	if err != nil {

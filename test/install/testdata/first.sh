@@ -9,7 +9,7 @@ await grep -q 'The first message.' /var/mail/alice
 zmctl queue
 cat /var/mail/alice
 
-# Nobody needs a right to send, and the daemons are nobody's superuser.
+# Sending needs no right: no program is setuid.
 [ "$(find /usr/libexec/zmailer -perm /6000)" = "" ] || fail "programs are setuid"
 su bob -c "printf 'Subject: from bob\n\nNo rights.\n' | sendmail -oi alice"
 await grep -q 'No rights.' /var/mail/alice

@@ -21,10 +21,10 @@ for service in smtpserver router scheduler; do
 	[ "$(property $unit NRestarts)" = 0 ] || fail "$unit was started $(property $unit NRestarts) times again"
 done
 
-# Nobody from outside is listened to.
+# No port is open to the outside.
 ss -H -lntu
 [ "$(ss -H -lntu | awk '{print $5}' | grep -v -e '^127\.' -e '^\[::1\]')" = "" ] || fail "it listens to others: $(ss -H -lntup)"
-ss -H -lnt | grep -q '127.0.0.1:25 ' || fail "nobody listens on port 25"
+ss -H -lnt | grep -q '127.0.0.1:25 ' || fail "no process listens on port 25"
 
 # As systemd has loaded them; test/install asks the same of the files.
 for unit in $services zmailer-web.service; do

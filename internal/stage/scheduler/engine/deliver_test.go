@@ -616,6 +616,31 @@ func TestHistoryIsSummarisedWhileItWaits(t *testing.T) {
 	r.never("level=WARN")
 }
 
+// Del2 Del3: an agent from which a job was taken back may have the old file open and lock a
+// recipient in it. The history is not summarised, though it is long, while a job of another
+// message keeps that agent busy.
+func TestDel3HistoryIsNotSummarisedWhileItIsInDoubt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, scriptConf("TEST_SLOTS=20", ""), 1, quick)
+	r.queue("smtp h1 gate@h1")
+	name := r.queue("smtp h2 resync@h2", "smtp g defer130@g")
+	r.Lengthen(name, 32<<10-2500)
+	// It comes when the agent is busy.
+	file, away := filepath.Join(r.dir, postoffice.Transport, name), filepath.Join(r.dir, "away")
+	assert.Must(t, os.Rename(file, away))
+	r.start()
+	gate := r.atGate()
+	assert.Must(t, os.Rename(away, file))
+	r.wait(1, "msg=resync", "host=h2")
+	r.wait(50, "msg=deferred", "rcpt=defer130@g")
+	r.never("msg=summarised")
+	gate()
+	r.wait(1, "msg=summarised", name)
+	r.wait(2, "msg=finished")
+	r.stop()
+	r.deliveredOnce("gate@h1", "resync@h2", "defer130@g")
+}
+
 // Dur1: a message whose end is refused is shown to the operator, in the log and in the
 // alarms, and an operation on it is carried out.
 func TestDur1MessageWhoseEndIsRefusedIsShown(t *testing.T) {

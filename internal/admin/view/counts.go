@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"zmailer/internal/postoffice"
 	"zmailer/internal/wire/mailq"
 )
 
@@ -35,9 +34,6 @@ func schedulerCounts(ctx context.Context, dir string) *mailq.StatusInfo {
 func counted(top string, c *mailq.StatusInfo) Directory {
 	return Directory{Name: top, Files: c.Messages, States: []StateCount{{State: StateQueued, Files: c.Messages, OldestSeconds: c.OldestSeconds}}}
 }
-
-// isQueue reports whether the scheduler has counts of a directory.
-func isQueue(top string) bool { return top == postoffice.Queue || top == postoffice.Transport }
 
 // Status returns the counts of the scheduler.
 func (a *SchedulerClient) Status() (st mailq.StatusInfo, err error) {

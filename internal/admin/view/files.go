@@ -90,50 +90,80 @@ func (s *Files) List(dir string) ([]File, error) {
 	return list, err
 }
 
-// EachFile is list that holds no more than a part of the directory.
+// EachFile is List that holds no more than a part of the directory.
 func (s *Files) EachFile(dir string, fn func(f File)) error {
-	depth := 0
-	if dir == postoffice.Queue || dir == postoffice.Transport {
-		depth = 2
-	}
-	return s.eachBelow(dir, "", depth, fn)
-}
-
-func (s *Files) eachBelow(dir, sub string, depth int, fn func(f File)) error {
-	var deeper []string
-	err := durable.ReadDirFunc(s.FS, path.Join(dir, sub), func(part []durable.Entry) error {
-		for _, e := range part {
-			if depth > 0 && isHashDir(e.Name) && e.Type.IsDir() {
-				deeper = append(deeper, e.Name)
-				continue
-			}
-			f, err := s.Stat(dir, path.Join(sub, e.Name))
-			if errors.Is(err, ErrMoved) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
+	return s.walk(dir, func(r Ref, _ fs.FileMode) error {
+		f, err := s.Stat(dir, r.name)
+		if err == nil {
 			if s.Seen != nil {
 				s.Seen()
 			}
 			fn(f)
 		}
+		return UnlessMoved(err)
+	}, nil)
+}
+
+// EachHashDir calls fn for the hash directories of queue/ or transport/. What cannot be
+// listed is reported where its files are listed, or it is gone.
+func (s *Files) EachHashDir(dir string, fn func(f File)) {
+	_ = s.walk(dir, func(Ref, fs.FileMode) error { return nil }, func(sub string) {
+		if f, err := s.Stat(dir, sub); err == nil {
+			fn(f)
+		}
+	})
+}
+
+// ErrListing is about one directory; the others are listed.
+var ErrListing = errors.New("its files are missing here")
+
+// walk calls name with each name in a directory and in its hash directories, and its type, which
+// may be unknown; and hash, unless it is nil, with each hash directory. An error of name ends
+// it. Directories that cannot be listed are in the error, as ErrListing; the rest is walked.
+func (s *Files) walk(dir string, name func(r Ref, kind fs.FileMode) error, hash func(sub string)) error {
+	levels := 0
+	if isHashed(dir) {
+		levels = 2
+	}
+	return s.walkBelow(dir, "", levels, name, hash)
+}
+
+func (s *Files) walkBelow(dir, sub string, levels int, name func(r Ref, kind fs.FileMode) error, hash func(sub string)) error {
+	var deeper []string
+	inner := error(nil)
+	err := durable.ReadDirFunc(s.FS, path.Join(dir, sub), func(part []durable.Entry) error {
+		for _, e := range part {
+			if levels > 0 && isHashDir(e.Name) && (e.Type.IsDir() || e.Type == fs.ModeIrregular) {
+				deeper = append(deeper, path.Join(sub, e.Name))
+			} else if inner = name(Ref{dir, path.Join(sub, e.Name), e.Ino}, e.Type); inner != nil {
+				return inner
+			}
+		}
 		return nil
 	})
-	if err != nil && sub != "" && errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case inner != nil:
+		return inner
+	case err != nil && sub != "" && errors.Is(err, fs.ErrNotExist):
 		return nil
+	case err != nil:
+		return fmt.Errorf("list %s: %w; %w", path.Join(dir, sub), err, ErrListing)
 	}
-	if err != nil {
-		return fmt.Errorf("list %s: %w", path.Join(dir, sub), err)
-	}
-	for _, name := range deeper {
-		if err := s.eachBelow(dir, path.Join(sub, name), depth-1, fn); err != nil {
+	var errs []error
+	for _, sub := range deeper {
+		if hash != nil {
+			hash(sub)
+		}
+		err := s.walkBelow(dir, sub, levels-1, name, hash)
+		if err != nil && !errors.Is(err, ErrListing) {
 			return err
 		}
+		errs = append(errs, err)
 	}
-	return nil
+	return errors.Join(errs...)
 }
+
+func isHashed(dir string) bool { return dir == postoffice.Queue || dir == postoffice.Transport }
 
 func isHashDir(s string) bool { return len(s) == 1 && s[0] >= 'A' && s[0] <= 'Z' }
 

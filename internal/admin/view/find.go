@@ -67,7 +67,7 @@ func (s *Spool) ByID(id postoffice.SpoolID) (found *Message, others []postoffice
 	}
 	var errs []error
 	for _, dir := range append(s.PO.Submissions.Inboxes(), s.walkOrder()...) {
-		err := s.walkBelow(context.Background(), dir, "", func(r Ref) error {
+		err := s.refs(context.Background(), dir, func(r Ref) error {
 			n, _ := postoffice.ParseName(r.name)
 			if r.ino != id.Ino && n.Ino != id.Ino {
 				return nil

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"path"
 	"strings"
 
 	"zmailer/internal/postoffice"
@@ -17,31 +16,6 @@ func (s *Files) Dirs() []string {
 		}
 	}
 	return dirs
-}
-
-// EachHashDir calls fn for the hash directories of queue/ or transport/.
-func (s *Files) EachHashDir(dir string, fn func(f File)) {
-	var walk func(sub string, depth int)
-	walk = func(sub string, depth int) {
-		entries, err := s.FS.ReadDir(path.Join(dir, sub))
-		if err != nil {
-			return // reported where its files are listed, or it is gone
-		}
-		for _, e := range entries {
-			if !isHashDir(e.Name) || !e.Type.IsDir() {
-				continue
-			}
-			f, err := s.Stat(dir, path.Join(sub, e.Name))
-			if err != nil {
-				continue
-			}
-			fn(f)
-			if depth > 1 {
-				walk(f.Name, depth-1)
-			}
-		}
-	}
-	walk("", 2)
 }
 
 // IsOrder reports whether a file is that of an operation, in orders/.

@@ -69,7 +69,7 @@ func (v *Survey) Overview(ctx context.Context, dir string) *Overview {
 		st.Counts = schedulerCounts(ctx, dir)
 	}
 	for _, top := range v.everyDirectory() {
-		if st.Counts != nil && isQueue(top) {
+		if st.Counts != nil && isHashed(top) {
 			st.Directories = append(st.Directories, counted(top, st.Counts))
 			continue
 		}

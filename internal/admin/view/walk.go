@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"zmailer/internal/admin/selector"
-	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 )
 
@@ -54,7 +51,7 @@ func (s *Files) Walk(ctx context.Context, sel selector.Selector, fn func(Ref) er
 func (s *Files) WalkInodes(ctx context.Context, inodes map[uint64]bool, fn func(Ref) error) error {
 	var errs []error
 	for _, dir := range s.walkOrder() {
-		err := s.walkBelow(ctx, dir, "", func(r Ref) error {
+		err := s.refs(ctx, dir, func(r Ref) error {
 			n, ok := postoffice.ParseName(r.name)
 			if inodes != nil && !inodes[r.ino] && !(ok && inodes[n.Ino]) {
 				return nil
@@ -74,50 +71,20 @@ func (s *Files) WalkInodes(ctx context.Context, inodes map[uint64]bool, fn func(
 	return errors.Join(errs...)
 }
 
-// ErrListing is about one directory; the others are listed.
-var ErrListing = errors.New("its messages are missing here")
-
-func (s *Files) walkBelow(ctx context.Context, dir, sub string, fn func(Ref) error) error {
-	hashed := dir == postoffice.Queue || dir == postoffice.Transport
-	var deeper []string
-	inner := error(nil)
-	err := durable.ReadDirFunc(s.FS, path.Join(dir, sub), func(part []durable.Entry) error {
-		for _, e := range part {
-			if hashed && isHashDir(e.Name) && (e.Type.IsDir() || e.Type == fs.ModeIrregular) && len(sub) < 2 {
-				deeper = append(deeper, e.Name)
-				continue
-			}
-			if e.Type != 0 && e.Type != fs.ModeIrregular || hashed && !isName(e.Name) {
-				continue
-			}
-			if inner = ctx.Err(); inner == nil {
-				inner = fn(Ref{dir, path.Join(sub, e.Name), e.Ino})
-			}
-			if inner != nil {
-				return inner
-			}
+// refs calls fn with each name in a directory that may be a message.
+func (s *Files) refs(ctx context.Context, dir string, fn func(Ref) error) error {
+	return s.walk(dir, func(r Ref, kind fs.FileMode) error {
+		if kind != 0 && kind != fs.ModeIrregular {
+			return nil
 		}
-		return nil
-	})
-	switch {
-	case inner != nil:
-		return inner
-	case err != nil && sub != "" && errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("list %s: %w; %w", path.Join(dir, sub), err, ErrListing)
-	}
-	for _, name := range deeper {
-		if err := s.walkBelow(ctx, dir, path.Join(sub, name), fn); err != nil {
+		if _, ok := postoffice.ParseName(r.name); !ok && isHashed(dir) {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func isName(name string) bool {
-	_, ok := postoffice.ParseName(name)
-	return ok
+		return fn(r)
+	}, nil)
 }
 
 // Load makes a message of a name; nil if it is none that waits, ErrMoved if it has gone

@@ -10,13 +10,12 @@ import (
 
 var (
 	scriptLine = regexp.MustCompile(`go run (?:-race )?\./(scripts/[a-z]+)([^\n` + "`" + `#|&]*)`)
-	benchLine  = regexp.MustCompile(`go test \./(\S+) -run \S+ -bench (\w+)`)
 	makeLine   = regexp.MustCompile(`(?m)(?:^ *|` + "`" + `|&& )make ([a-z0-9-]+)(?: ([A-Z]+)=)?`)
 	flagWord   = regexp.MustCompile(`(?:^| )--?([a-z][a-z-]*)`)
 )
 
-// What is too long to be run, or for who has the sources, names scripts, flags, benchmarks
-// and targets that there are.
+// What is too long to be run, or for those who have the sources, names scripts, flags and
+// targets that exist; internal/archtest checks tests and benchmarks.
 func TestPagesNameScriptsAndTargetsThatThereAre(t *testing.T) {
 	makefile := read(t, "../../Makefile")
 	for name, text := range documents(t) {
@@ -26,11 +25,6 @@ func TestPagesNameScriptsAndTargetsThatThereAre(t *testing.T) {
 				if !strings.Contains(source, `"`+f[1]+`"`) {
 					t.Errorf("%s: %s has no flag -%s", name, m[1], f[1])
 				}
-			}
-		}
-		for _, m := range benchLine.FindAllStringSubmatch(text, -1) {
-			if !strings.Contains(sources(t, filepath.Join("../..", m[1]), "*_test.go"), "func Benchmark"+m[2]) {
-				t.Errorf("%s: %s has no benchmark %s", name, m[1], m[2])
 			}
 		}
 		for _, m := range makeLine.FindAllStringSubmatch(text, -1) {

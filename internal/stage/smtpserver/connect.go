@@ -19,8 +19,8 @@ const lookupTimeout = 5 * time.Second
 type connection struct {
 	*session.Conn
 	role    session.Role
-	public  bool   // it counts among server.public, see isPublic
 	uncount func() // ends the count of its address; may be nil
+	place   place
 }
 
 // newProtocol makes the session server of a role.
@@ -37,34 +37,20 @@ func (s *server) newProtocol(role session.Role) *session.Server {
 	return session.New(c)
 }
 
-// newConnection makes a connection and counts it; nil: there are enough, or we are
+// newConnection makes a connection and counts it; nil: there is no place for it, or we are
 // stopping.
 func (s *server) newConnection(c net.Conn, p *session.Server) *connection {
 	n := &connection{role: p.Role}
 	n.Conn = p.NewConn(c, func() { s.closed(n) })
+	n.OnLogin(func() { s.isOurs(n) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	most := s.Limits.MaxConnections
-	if s.stopping || most > 0 && len(s.connections) >= most {
+	if s.stopping || !s.takePlace(n) {
 		return nil
-	}
-	if n.public = s.isPublic(n.Client()); n.public {
-		// A fifth of the connections is for our users and LIMITSEXEMPT.
-		if most > 0 && s.public >= most-most/5 {
-			return nil
-		}
-		s.public++
 	}
 	s.connections[n] = struct{}{}
 	s.meters.connections.With(string(p.Role)).Add(1)
 	return n
-}
-
-// isPublic reports whether any host may have made the connection: it is to the port for
-// other hosts' mail, and not from LIMITSEXEMPT. A proxy's client is not known yet.
-func (s *server) isPublic(c session.Client) bool {
-	addr := c.Addr.Addr()
-	return c.Role == session.RoleMX && (!s.limits.Exempt(addr) || session.Contains(s.ProxyNets, addr))
 }
 
 // closed ends the count of a connection.
@@ -75,9 +61,7 @@ func (s *server) closed(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.connections, c)
-	if c.public {
-		s.public--
-	}
+	s.leavePlace(c)
 	s.endIfIdle()
 }
 
@@ -157,6 +141,7 @@ func (s *server) readProxy(c *connection) error {
 		return err
 	}
 	c.SetAddr(addr)
+	s.named(c)
 	return nil
 }
 

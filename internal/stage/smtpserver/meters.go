@@ -13,6 +13,7 @@ import (
 type meters struct {
 	connections *metrics.Counters   // role
 	turnedAway  *metrics.Counters   // role
+	evicted     *metrics.Counters   // role
 	messages    *metrics.Counters   // role, result
 	recipients  *metrics.Counters   // role, result
 	bytes       *metrics.Counters   // role
@@ -26,6 +27,8 @@ func newMeters(s *metrics.Set) meters {
 			"Connections accepted, by the role of the port: mx, submission, submissions or lmtp.", "role"),
 		turnedAway: s.Counter("zmailer_smtpserver_connections_turned_away_total",
 			"Connections that got 421 in place of a greeting.", "role"),
+		evicted: s.Counter("zmailer_smtpserver_connections_evicted_total",
+			"Connections of unauthenticated clients that were closed to make place for others.", "role"),
 		messages: s.Counter("zmailer_smtpserver_messages_total",
 			"Messages whose content was sent: accepted, frozen (accepted, and in freezer/), discarded, refused (5xx), deferred (4xx), or lost on the way.", "role", "result"),
 		recipients: s.Counter("zmailer_smtpserver_recipients_total",
@@ -72,6 +75,7 @@ func result(code int) string {
 func (m *meters) known(role string) {
 	m.connections.With(role)
 	m.turnedAway.With(role)
+	m.evicted.With(role)
 	m.bytes.With(role)
 	for _, result := range []string{resultAccepted, resultRefused, resultDeferred} {
 		m.messages.With(role, result)

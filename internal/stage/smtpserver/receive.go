@@ -18,6 +18,7 @@ import (
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/policy/access"
+	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/wire/milter"
 )
@@ -33,6 +34,7 @@ type transaction struct {
 	requireTLS bool // it has REQUIRETLS
 	policy     policy.Transaction
 	filters    content.Session
+	out        contentWriter
 }
 
 // reset ends the message.
@@ -60,7 +62,7 @@ func (t *transaction) store(c *session.Content) (postoffice.Accepted, error) {
 	if err != nil {
 		c.Refuse(err)
 	} else {
-		out = draft
+		out = t.to(draft, nil)
 	}
 	if err := c.CopyTo(out); err != nil {
 		return postoffice.Accepted{}, err
@@ -81,7 +83,7 @@ func (t *transaction) checked() bool {
 func (t *transaction) spool(c *session.Content) (postoffice.Accepted, error) {
 	s := content.NewSpool(t.spoolFile)
 	defer t.release(s)
-	var out io.Writer = s
+	out := t.to(nil, s)
 	if t.filters.Discarded() != "" {
 		out = io.Discard
 	}
@@ -341,7 +343,7 @@ func (t *transaction) refusal(err error) *session.Reply {
 		return refused(session.NewReply(550, "5.6.0", "Bare LF in message content (RFC 5321 section 2.3.8)"))
 	}
 	t.storageTrouble(err)
-	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
+	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG, limits.ErrSpace} {
 		if errors.Is(err, full) {
 			return session.NewReply(452, "4.3.1", "Insufficient system storage")
 		}

@@ -71,7 +71,7 @@ type server struct {
 
 	mu          sync.Mutex
 	connections map[*connection]struct{}
-	public      int // of them, see isPublic
+	places      places
 	stopping    bool
 	ended       bool
 	idle        chan struct{} // closed when stopping and the last connection is gone

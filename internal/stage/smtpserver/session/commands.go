@@ -257,6 +257,9 @@ func (c *Conn) auth(arg string) {
 		c.reply(replyAuthLong)
 	case r != nil:
 		c.reply(r)
+		if r.Code == 235 {
+			c.loggedIn()
+		}
 		if r.Last && r.Code != 421 {
 			c.out = replyErrors.append(c.out, c.config.Hostname)
 		}
@@ -293,7 +296,11 @@ func (c *Conn) receive() {
 		c.reset()
 		return
 	case c.content.broken != nil:
-		c.err, r = nil, replyLost // mostly no one reads it
+		r = replyLost // mostly no one reads it
+		if errors.Is(c.err, errEvicted) {
+			r = replyEvicted
+		}
+		c.err = nil
 	}
 	c.reply(r)
 	if c.client.Role == RoleLMTP {

@@ -36,6 +36,7 @@ type Conn struct {
 	client  Client         // each Handler begins with a copy
 	peer    netip.AddrPort // its address before XCLIENT, after PROXY
 	onClose func()         // may be nil
+	onLogin func()         // may be nil
 
 	state    state
 	handler  Handler  // nil before the greeting
@@ -55,7 +56,7 @@ type Conn struct {
 // be nil.
 func (s *Server) NewConn(c net.Conn, onClose func()) *Conn {
 	n := &Conn{server: s, client: Client{Role: s.Role}, onClose: onClose}
-	n.conn, n.stream, n.config = c, c, &s.Config
+	n.conn, n.stream, n.config, n.useful = c, c, &s.Config, time.Now()
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		n.client.Addr = tcp.AddrPort()
 		n.peer = n.client.Addr
@@ -64,6 +65,15 @@ func (s *Server) NewConn(c net.Conn, onClose func()) *Conn {
 		n.client.Local = tcp.AddrPort()
 	}
 	return n
+}
+
+// OnLogin has f called when the client has authenticated.
+func (c *Conn) OnLogin(f func()) { c.onLogin = f }
+
+func (c *Conn) loggedIn() {
+	if c.onLogin != nil {
+		c.onLogin()
+	}
 }
 
 // Client returns what is known about the client.
@@ -126,8 +136,11 @@ func (c *Conn) Serve() {
 			c.reply(replyLong)
 		}
 	}
-	if errors.Is(c.err, errTimeout) {
+	switch {
+	case errors.Is(c.err, errTimeout):
 		c.reply(replyTimeout)
+	case errors.Is(c.err, errEvicted):
+		c.reply(replyEvicted)
 	}
 }
 
@@ -155,6 +168,9 @@ func (c *Conn) restart() {
 func (c *Conn) reply(r *Reply) {
 	c.out = r.append(c.out, c.config.Hostname)
 	c.errors.count(c.command, r.Code)
+	if r.Code < 400 && (c.command == nil || !c.command.idle) {
+		c.progress = true
+	}
 	if r.Last || r.Code == 421 {
 		c.leave()
 	}

@@ -36,9 +36,13 @@ type Content struct {
 	start  bool  // the next byte begins a line
 	cr     bool  // a CR was read and nothing behind it yet
 	out    io.Writer
-	err    error // of out, ErrTooLarge or ErrBareLF: the rest is read but not written
+	err    error // of out, ErrTooLarge or ErrBareLF: the rest is read but not written; see fail
 	broken error // ErrLost or ErrAbandoned
 }
+
+// Discarder is a writer that can remove what was written to it. Discard is called as soon as
+// the message is refused: its client may go on sending for long.
+type Discarder interface{ Discard() }
 
 // Size is the number of bytes read, line ends counted as two.
 func (c *Content) Size() int64 { return c.size }
@@ -49,7 +53,7 @@ func (c *Content) Wait() error {
 		return nil
 	}
 	if err := c.in.more(); err != nil && err != errEnd {
-		return c.fail(err)
+		return c.lost(err)
 	}
 	return nil
 }
@@ -63,12 +67,13 @@ func (c *Content) Refuse(err error) { c.err = err }
 func (c *Content) CopyTo(out io.Writer) error {
 	end, err := c.copyTo(out)
 	if !end {
-		return c.fail(err)
+		return c.lost(err)
 	}
 	return err
 }
 
-func (c *Content) fail(err error) error {
+// lost notes that the end of the content will not come.
+func (c *Content) lost(err error) error {
 	if c.broken = err; !errors.Is(err, ErrAbandoned) {
 		c.broken = fmt.Errorf("%w: %w", ErrLost, err)
 	}
@@ -144,7 +149,7 @@ func (c *Content) step(b []byte) (used int, end bool) {
 		default:
 			// A bare LF: no line of SMTP ends here.
 			if c.RefuseBareLF && c.err == nil {
-				c.err = ErrBareLF
+				c.fail(ErrBareLF)
 			}
 			i += j + 1
 			line = line[:j+1]
@@ -159,9 +164,19 @@ func (c *Content) step(b []byte) (used int, end bool) {
 func (c *Content) emit(b []byte) {
 	c.size += int64(len(b))
 	if c.err == nil && c.limit > 0 && c.size > c.limit {
-		c.err = ErrTooLarge
+		c.fail(ErrTooLarge)
 	}
 	if c.err == nil && len(b) > 0 {
-		_, c.err = c.out.Write(b)
+		if _, err := c.out.Write(b); err != nil {
+			c.fail(err)
+		}
+	}
+}
+
+// fail has the rest of the content read and not written.
+func (c *Content) fail(err error) {
+	c.err = err
+	if d, ok := c.out.(Discarder); ok {
+		d.Discard()
 	}
 }

@@ -21,6 +21,7 @@ var (
 	replyData         = &Reply{Code: 354, Text: "End data with <CR><LF>.<CR><LF>"}
 
 	replyStopping = named(421, "4.3.2", "Service shutting down")
+	replyEvicted  = named(421, "4.3.2", "Error: server busy, closing idle connection")
 	replyInternal = named(421, "4.3.0", "Error: internal error")
 	replyTimeout  = named(421, "4.4.2", "Error: timeout exceeded")
 	replyLost     = named(421, "4.4.2", "Error: connection lost or timeout during content")

@@ -45,6 +45,6 @@ func (c *Conn) Secure() error {
 		return err
 	}
 	state := t.ConnectionState()
-	c.stream, c.client.TLS = t, &state
+	c.stream, c.client.TLS, c.progress = t, &state, true
 	return nil
 }

@@ -21,6 +21,12 @@ const (
 	// sixteenth of it has gone by: a client has between fifteen sixteenths of the time
 	// and all of it.
 	deadlineSlack = 16
+	// idlePressed is how long a client without a transaction may go on without progress
+	// while the server is short of connections, busyPressed one with a transaction.
+	idlePressed = 10 * time.Second
+	busyPressed = 30 * time.Second
+	// evictTime is how long the last reply to an evicted client may take.
+	evictTime = time.Second
 )
 
 // wire is the transport of one connection: bytes that were read and not used, replies that
@@ -40,9 +46,13 @@ type wire struct {
 	inLine     bool               // a command is being read, not content
 	left       time.Duration      // how long the client may still be waited for
 	armed      time.Time          // when that wait began
+	progress   bool               // since then the client has done what counts as progress
 
-	mu         sync.Mutex // for the fields below, which Stop uses
-	busy       bool       // a transaction is open
+	mu         sync.Mutex // for the fields below, which Stop, Press and Evict use
+	useful     time.Time  // when the client last made progress
+	pressed    bool       // the time limits are short
+	evicted    bool
+	busy       bool // a transaction is open
 	stopping   bool
 	readUntil  time.Time // deadlines that are set
 	writeUntil time.Time
@@ -52,6 +62,7 @@ var (
 	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 
 	errTimeout = errors.New("the client is silent")
+	errEvicted = errors.New("another client gets the place")
 )
 
 // peek returns the bytes that were read and not used yet.
@@ -99,7 +110,7 @@ func (w *wire) fill() error {
 	switch {
 	case !errors.As(err, &timeout) || !timeout.Timeout():
 		w.err = io.EOF
-	case w.isStopping():
+	case !w.isWanted():
 		return w.farewell()
 	default:
 		w.err = errTimeout
@@ -148,8 +159,13 @@ func (w *wire) flush() error {
 	return err
 }
 
-// farewell ends an idle connection while the server stops (RFC 5321 section 3.8).
+// farewell ends an idle connection while the server stops (RFC 5321 section 3.8), and one that
+// was evicted.
 func (w *wire) farewell() error {
+	if w.isEvicted() {
+		w.err = errEvicted
+		return w.err
+	}
 	w.out = replyStopping.append(w.out, w.config.Hostname)
 	w.err = io.EOF
 	return w.err
@@ -178,21 +194,41 @@ func (w *wire) close() {
 // armRead sets the time limit of the next read. A command has to be there as a whole
 // in the time that the client had for its first byte. Content has the same time, and
 // wins some with each byte; see waited. Only the time counts in which the client is
-// waited for, not that which filters or the disk take. It reports false if the server is
-// stopping and this connection has no transaction to finish.
+// waited for, not that which filters or the disk take. It reports false if the connection
+// was evicted, or if the server is stopping and it has no transaction to finish.
 func (w *wire) armRead() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopping && !w.busy {
+	if w.evicted || w.stopping && !w.busy {
 		return false
 	}
 	w.armed = time.Now()
-	if until := w.armed.Add(w.left); until.Sub(w.readUntil) > w.config.ReadTimeout/deadlineSlack {
+	if w.progress {
+		w.useful, w.progress = w.armed, false
+	}
+	if w.pressed {
+		w.left = min(w.left, w.shortLimit())
+	}
+	until := w.armed.Add(w.left)
+	if d := until.Sub(w.readUntil); d > w.config.ReadTimeout/deadlineSlack || w.pressed && d < 0 {
 		w.readUntil = until
 		// It fails on a closed connection; so does the read that follows.
 		_ = w.conn.SetReadDeadline(until)
 	}
 	return true
+}
+
+// shortLimit is how long the client may be waited for while the server is short of
+// connections. Content goes on if it is as fast as MinRate; commands that change nothing do
+// not lengthen the limit. w.mu is held.
+func (w *wire) shortLimit() time.Duration {
+	switch {
+	case !w.inLine:
+		return busyPressed
+	case w.busy:
+		return max(0, w.useful.Add(busyPressed).Sub(w.armed))
+	}
+	return max(0, w.useful.Add(idlePressed).Sub(w.armed))
 }
 
 // waited subtracts the time that n bytes were waited for from the time left. Content adds
@@ -211,6 +247,11 @@ func (w *wire) waited(n int) {
 
 // armWrite sets the time limit of the next write.
 func (w *wire) armWrite() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.evicted {
+		return // Evict has set it
+	}
 	limit := w.config.WriteTimeout
 	if until := time.Now().Add(limit); until.Sub(w.writeUntil) > limit/deadlineSlack {
 		w.writeUntil = until
@@ -220,12 +261,15 @@ func (w *wire) armWrite() {
 }
 
 // limit gives all reads and writes up to the next armRead and armWrite one time limit. It
-// reports false if the server is stopping.
+// reports false if the server is stopping or the connection was evicted.
 func (w *wire) limit(d time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopping {
+	if w.stopping || w.evicted {
 		return false
+	}
+	if w.pressed {
+		d = min(d, idlePressed)
 	}
 	// As in armRead.
 	_ = w.conn.SetDeadline(time.Now().Add(d))
@@ -249,10 +293,56 @@ func (w *wire) finish() {
 	w.mu.Unlock()
 }
 
-func (w *wire) isStopping() bool {
+// isWanted reports whether the connection may wait for more.
+func (w *wire) isWanted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.stopping && !w.busy
+	return !w.evicted && (!w.stopping || w.busy)
+}
+
+func (w *wire) isEvicted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.evicted
+}
+
+// Press makes the time limits short, or long again. A wait that has begun is shortened, too.
+func (w *wire) Press(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pressed = on
+	if !on || w.stopping || w.evicted {
+		return
+	}
+	until := w.useful.Add(idlePressed)
+	if w.busy {
+		until = time.Now().Add(busyPressed)
+	}
+	// Without a deadline of armRead a handshake has one of limit, or no goroutine reads.
+	if w.readUntil.IsZero() || until.Before(w.readUntil) {
+		w.readUntil = until
+		// As in Stop.
+		_ = w.conn.SetReadDeadline(until)
+	}
+}
+
+// Idle returns when the client last made progress, and whether it has a transaction.
+// Commands that change nothing and those that are refused are no progress.
+func (w *wire) Idle() (since time.Time, busy bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.useful, w.busy
+}
+
+// Evict ends the connection with 421: at once if it is waiting for the client, else before it
+// would wait the next time.
+func (w *wire) Evict() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.evicted = true
+	// As in Stop. A client that reads nothing does not keep its place.
+	_ = w.conn.SetReadDeadline(time.Unix(1, 0))
+	_ = w.conn.SetWriteDeadline(time.Now().Add(evictTime))
 }
 
 // Stop ends the connection when it has no transaction: at once if it is waiting for

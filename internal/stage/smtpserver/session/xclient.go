@@ -31,6 +31,9 @@ func (c *Conn) xclient(arg string) {
 	}
 	c.client = next
 	c.config.Log.Info("xclient", "peer", c.peer.String(), "client", next.String(), "name", next.Name, "user", next.User)
+	if next.User != "" {
+		c.loggedIn()
+	}
 	c.restart()
 	c.greet()
 }

@@ -139,9 +139,9 @@ func (l *Limits) Exempt(a netip.Addr) bool {
 	return slices.ContainsFunc(l.c.Exempt, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// network is the network that an address is counted as: for IPv6 the 64 bits that one
+// Network is the network that an address is counted as: for IPv6 the 64 bits that one
 // customer has at least.
-func network(a netip.Addr) netip.Prefix {
+func Network(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := a.BitLen()
 	if a.Is6() {
@@ -156,7 +156,7 @@ func who(a netip.Addr, user string) key {
 	if user != "" {
 		return key{user: user}
 	}
-	return key{net: network(a)}
+	return key{net: Network(a)}
 }
 
 // account returns the account of a key, a new one if need be. l.mu is held.

@@ -156,7 +156,7 @@ func layerOf(pkg string) (layer, bool) {
 func checkImports(s *source) []Violation {
 	l, ok := layerOf(s.pkg)
 	if !ok {
-		return []Violation{{s.name, 1, s.pkg + " stands in no layer; say in internal/archtest what it may import"}}
+		return []Violation{{s.name, 1, s.pkg + " is in no layer; list in internal/archtest what it may import"}}
 	}
 	var found []Violation
 	for _, spec := range s.tree.Imports {

@@ -220,7 +220,7 @@ func (d *Draft) complete() error {
 }
 
 // Commit makes the message durable and moves it to router/, or where Into says. When it returns nil
-// the message is the pipeline's and the submitter may be told so; when it errs
+// the message is the pipeline's and may be acknowledged to the submitter; when it errs
 // nothing is left behind. The draft is closed either way.
 func (d *Draft) Commit() (Accepted, error) { return d.accept("accept message", d.commit) }
 
@@ -377,7 +377,7 @@ func (d *Draft) Abort() error {
 		return nil
 	}
 	// Crash: a file without execute bit that is swept away, or one with it that
-	// holds a whole message whose submitter was told to try again.
+	// holds a complete message whose submitter got a temporary error.
 	return errors.Join(d.withdraw(), d.close())
 }
 

@@ -15,7 +15,7 @@
 // ErrOccupied: the name that a file must get is taken by another file, as after a
 // restore. ErrIrregular: Claim found no regular file. ErrUnsettled: Claim left
 // a file that is still being copied in.
-// ErrCrossDevice, ErrNotPostoffice: found by Open; tell the administrator.
+// ErrCrossDevice, ErrNotPostoffice: found by Open; report them to the administrator.
 // Anything else is the disk's error, wrapped with the operation and the name.
 package postoffice
 

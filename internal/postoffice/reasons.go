@@ -17,7 +17,7 @@ import (
 )
 
 // Beside a message that was put aside as deferred/I.why, freezer/I.cause, postman/I or
-// postman/I_why stands the text reason.I: in full what the name says in a word, a line
+// postman/I_why is the text file reason.I: in full what the name says in a word, a line
 // for each time, for whoever has nothing but ls and cat. It is for operators: it is not
 // synced, and a message without one is as good as one with it. One thing alone is decided
 // by it: what an operator has thawed no policy freezes again. The message's own bytes are never changed. No other program takes it up:
@@ -174,7 +174,7 @@ func (p *AsideArea) Reasons(id SpoolID) ([]Reason, error) {
 }
 
 // carryReasons gives a message in dir that has another inode number since it was copied
-// the lines that stand under the old one. They are for operators: an error is none.
+// the lines under the old one. They are for operators: an error is none.
 func (p *AsideArea) carryReasons(dir string, was uint64, id SpoolID) {
 	b, err := p.readAll(reasonFile(dir, was))
 	if err != nil {

@@ -200,7 +200,7 @@ func (r *Repair) Drop(name string) error {
 	if r.release == nil && strings.HasPrefix(name, Transport+"/") {
 		return fmt.Errorf("drop %s: %w", name, ErrBusy)
 	}
-	// Crash: there or not; a message that stands without it goes back to router/.
+	// Crash: there or not; a message without it goes back to router/.
 	if err := r.p.remove(name); err != nil {
 		return fmt.Errorf("drop %s: %w", name, err)
 	}

@@ -66,7 +66,7 @@ func ParseRouterDirs(list []string) ([]string, error) {
 		case !ok || rank == 0:
 			return nil, fmt.Errorf("%q: want %s and a number from 1 to %d, like %s2", dir, Router, maxRouterDir, Router)
 		case rank <= last:
-			return nil, fmt.Errorf("%s stands behind %s%d: name them in the order of their numbers, which is that in which routers look into them", dir, Router, last)
+			return nil, fmt.Errorf("%s is listed behind %s%d: name them in the order of their numbers, which is that in which routers look into them", dir, Router, last)
 		}
 		last = rank
 	}

@@ -156,7 +156,7 @@ func (s *Spec) Replaced() (bool, error) {
 }
 
 // SetTag writes a tag's bytes (workspec.LockBytes, TagBytes) at an offset, in one
-// write(2). Of recipients that stand side by side it may be all tags at once, with what
+// write(2). Of recipients on adjacent lines it may be all tags at once, with what
 // is between them as it is.
 func (s *Spec) SetTag(b []byte, off int64) error {
 	// Crash: up to seven bytes of one block, old or new, or of many tags the first ones; a

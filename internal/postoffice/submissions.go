@@ -251,7 +251,7 @@ func (p *Submissions) SettleUnfinished(now, boot time.Time, strict bool) ([]Reco
 }
 
 // Unfinished lists the files in public/ that no one will finish; for none of them a
-// submitter was told yes. Action is "incomplete" for a file with the execute bit that
+// submitter got a positive reply. Action is "incomplete" for a file with the execute bit that
 // is not as long as its first line records, left alone for a minute or older than the
 // last boot; "unfinished" for one without the bit that no living process holds and
 // that is older than the last boot, and if it is another program's, which takes no

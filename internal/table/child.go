@@ -85,7 +85,7 @@ func (r *remote) start(argv []string) (*conn, error) {
 	}
 	go r.hear(c.stderr, c.cmd.Process.Pid)
 	go func() {
-		_ = c.cmd.Wait() // how it ended, its answers have told
+		_ = c.cmd.Wait() // its answers have shown how it ended
 		close(c.ended)
 	}()
 	var once sync.Once

@@ -64,7 +64,7 @@ func openDB(s Source, o Options) (Table, error) {
 	return d, nil
 }
 
-// bare takes the path off an error that will stand behind it.
+// bare removes the path from an error that will follow it.
 func bare(err error) error {
 	if perr := (*os.PathError)(nil); errors.As(err, &perr) {
 		return perr.Err

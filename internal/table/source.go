@@ -13,7 +13,7 @@ import (
 type Source struct {
 	Text   string // as it is written in the setting
 	Scheme string // file, db, sqlite, ldap, exec, socket
-	Rest   string // what stands behind the colon
+	Rest   string // what follows the colon
 }
 
 func schemes() []string { return []string{"file", "db", "sqlite", "ldap", "exec", "socket"} }
@@ -21,8 +21,8 @@ func schemes() []string { return []string{"file", "db", "sqlite", "ldap", "exec"
 // IsScheme reports whether a word is a kind of source.
 func IsScheme(word string) bool { return slices.Contains(schemes(), word) }
 
-// Split parts the sources of a setting, which blanks stand between. One that holds
-// blanks itself stands in quotes: ALIASES="aliases 'exec:/usr/lib/users --shop'".
+// Split returns the sources of a setting, which are separated by blanks. One that has
+// blanks itself is quoted: ALIASES="aliases 'exec:/usr/lib/users --shop'".
 func Split(setting string) ([]string, error) {
 	var list []string
 	for rest := strings.TrimLeft(setting, " \t"); rest != ""; rest = strings.TrimLeft(rest, " \t") {

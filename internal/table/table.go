@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// Nobody is the privilege of a value whose file's owner cannot be told or trusted (M48).
+// Nobody is the privilege of a value whose file's owner is unknown or not trusted (M48).
 const Nobody = 65534
 
 // Value is what a table has for a key.

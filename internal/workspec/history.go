@@ -493,7 +493,7 @@ func (s *Spec) placesBetween(from, to int64) iter.Seq2[int, int] {
 // numbering numbers the recipients of a specification in the file's order.
 type numbering struct {
 	s      *Spec
-	before []int32 // how many stand before each group
+	before []int32 // how many are before each group
 	n      int32   // of all
 }
 
@@ -539,7 +539,7 @@ func parseRange(word string) (from, to int64, ok bool) {
 }
 
 // SetAbout has an event be about recipients of s, whose offsets ascend: about one by its
-// offset, about several by the key rcpts, where those that stand side by side in the file
+// offset, about several by the key rcpts, where those on adjacent lines of the file
 // become a range.
 func (s *Spec) SetAbout(e *Event, chosen []int64) {
 	e.Recipient = 0

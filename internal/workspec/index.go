@@ -8,14 +8,14 @@ import (
 	"strconv"
 )
 
-// Index is where things stand in a specification that was read once. A message to
+// Index has the offsets of the parts of a specification that was read once. A message to
 // very many hosts is a job for each of them, and of 10,000 lines each is about one: with
 // the index that one is found, and read, without the others. It holds places and no
 // text, so what is read there is what the file says at that time.
 //
 // It is of a file that its writer has closed with a checksum, which distinguishes it from another
 // one. What the router wrote keeps its place, and lines are appended (Extend): nothing
-// else happens to a specification. Where it does, by hand, places do not fit what stands
+// else happens to a specification. Where it does, by hand, offsets do not fit what is
 // there, and Follow or Partial.Parse says so.
 type Index struct {
 	format  uint32
@@ -27,12 +27,12 @@ type Index struct {
 	lines   []linePlace      // appended ones; a line about several recipients more than once
 	whole   int32            // the last of lines that is about the whole message; none: -1
 	end     int64            // of the lines that are known
-	last    []byte           // what stands before it: the last line, of a long one its end
+	last    []byte           // what is before it: the last line, of a long one its end
 	lastTag bool             // its second byte is a diagnostic's tag, which changes
 }
 
 // groupPlace is where a group's s line, its first r line, its m line and what follows its
-// header block stand.
+// header block are.
 type groupPlace struct{ from, first, header, after uint32 }
 
 // recipientPlace is where an r line begins and its last line ends.
@@ -185,7 +185,7 @@ func (o *Index) extend(appended []byte) bool {
 	return o.Places() <= MaxPlaces && o.end <= maxIndexed
 }
 
-// ends notes the line that stands before the end.
+// ends notes the line before the end.
 func (o *Index) ends(line []byte) {
 	o.last = append(o.last[:0], line[max(0, len(line)-maxLast):]...)
 	o.lastTag = len(line) <= maxLast && line[0] == 'd'
@@ -433,7 +433,7 @@ func (e *Partial) Len() int { return len(e.b) }
 // Parse reads what was filled in: a Spec of these recipients with their groups, and of
 // what was appended that which is about them or about the whole message. Offsets are the
 // file's; Size, Ignored and ErrorTo are not those of the whole. It reports whether everything
-// stands where the index says; if not, somebody has put something else there, and the
+// is where the index says; if not, somebody has put something else there, and the
 // whole file is to be read.
 func (e *Partial) Parse() (*Spec, bool) {
 	o := e.of

@@ -71,7 +71,7 @@ type parser struct {
 	sum      sum        // of the bytes before summed
 	summed   int
 	appended bool   // past the z line
-	seen     uint32 // bits of the letters of preamble lines that may stand once
+	seen     uint32 // bits of the letters of preamble lines that may occur once
 
 	want   func(offset int64, channel, host []byte) bool // nil: all
 	chosen []int64                                       // offsets of those that it chose
@@ -151,7 +151,7 @@ func (p *parser) format() (reason string, err error) {
 	return "", nil
 }
 
-// preamble reads a line that has one value, wherever it stands.
+// preamble reads a line that has one value, at any place.
 func (p *parser) preamble() (reason string) {
 	id := p.line[0]
 	if len(p.line) > 1 && p.line[1] != ' ' {
@@ -180,7 +180,7 @@ func (p *parser) preamble() (reason string) {
 	return ""
 }
 
-// single reads a line that may stand once.
+// single reads a line that may occur once.
 func (p *parser) single(id byte, v []byte) (reason string) {
 	switch s := p.s; id {
 	case 'i':
@@ -228,7 +228,7 @@ func (p *parser) closed() bool {
 	return len(groups) > 0 && groups[len(groups)-1].HeaderOffset > 0 && !p.cut
 }
 
-// value is what stands after the letter and the byte behind it.
+// value returns what follows the letter and the byte behind it.
 func (p *parser) value() []byte { return p.line[min(2, len(p.line)):] }
 
 // text copies v into a string that shares its memory with its neighbours in the

@@ -80,7 +80,7 @@ func apply(file []byte, edits []edit) []byte {
 	return append(out, file[pos:]...)
 }
 
-// moved is where the byte at an offset stands after the edits.
+// moved returns the offset of a byte after the edits.
 func moved(offset int64, edits []edit) int64 {
 	n := sort.Search(len(edits), func(i int) bool { return edits[i].end > offset })
 	if n == 0 {
@@ -272,7 +272,7 @@ func (s *Spec) saysTheSame(other *Spec) bool {
 	return true
 }
 
-// deferral is a recipient's last one, and how many orders and the like stand before it.
+// deferral is a recipient's last one, and the number of operations and the like before it.
 type deferral struct {
 	event  *Event
 	behind int

@@ -10,7 +10,7 @@ import (
 
 // Events of a specification whose history was summarised.
 const (
-	// EventSummarised follows the z line: lines of attempts that told nothing
+	// EventSummarised follows the z line: lines of attempts that reported nothing
 	// new were left out. lines=N: how many in all; kept=BYTES: the size of what was left.
 	EventSummarised = "summarised"
 	// EventSuperseded is written before a summarised copy takes the file's place: who reads
@@ -63,7 +63,7 @@ var keptChanges = [...]int{64, 24, 8, 4, 1}
 
 // Summarise returns the specification with a history that says in fewer lines how the
 // attempts for each recipient ended: the first one, each one whose reply was not that of
-// the one before it, and the last one; the numbers of attempts tell how many lie between.
+// the one before it, and the last one; the numbers of attempts show how many were between.
 // Of sent, unlocked and in-doubt events it keeps those that no later one has made void, and
 // of sent events that list no recipient those whose owner still has a lock or lost one without an
 // answer. All else stays as it is: what the router wrote, byte for byte, diagnostics,

@@ -17,7 +17,7 @@
 // Diagnostics: *SyntaxError names the byte offset of the line it cannot read: the
 // file is corrupt, set it aside. ErrUnknownFormat: the @ line has bits we do not
 // know; leave the file alone and report it. A file that ends too early is no error:
-// see Spec.Complete. ErrValue: a value given to Writer cannot stand in a line.
+// see Spec.Complete. ErrValue: a value given to Writer cannot be written in a line.
 package workspec
 
 import (
@@ -38,7 +38,7 @@ var ErrUnknownFormat = errors.New("unknown format bits in @ line")
 
 // ErrValue is returned by Writer for a value that would end its line or
 // shift its fields: a line end, a NUL, a blank in a channel or host.
-var ErrValue = errors.New("value cannot stand in a work specification")
+var ErrValue = errors.New("value cannot be written in a work specification")
 
 // SyntaxError is a line that cannot be read.
 type SyntaxError struct {
@@ -205,7 +205,7 @@ const (
 	EventExpired  = "expired"
 	EventUnserved = "unserved" // no clause of scheduler.conf serves the recipient; text: what helps
 	EventServed   = "served"   // one does again
-	// EventUnreported: the message does not end, because the sender was not told of the
+	// EventUnreported: the message does not end, because the sender got no report of the
 	// failures at rcpts=OFF,OFF. text: of whom
 	EventUnreported = "unreported"
 	EventRemoved    = "removed"  // an operator took recipients out. id=SPOOLID rcpts=OFF,OFF; text: who
@@ -246,10 +246,10 @@ const (
 	maxOwner   = 999999
 )
 
-// TagOffset is where a recipient's tag stands.
+// TagOffset returns the offset of a recipient's tag.
 func TagOffset(recipient int64) int64 { return recipient + 1 }
 
-// DiagnosticTagOffset is where a diagnostic's tag stands, given its LineOffset.
+// DiagnosticTagOffset returns the offset of a diagnostic's tag, given its LineOffset.
 func DiagnosticTagOffset(line int64) int64 { return line + 1 }
 
 // LockBytes is what a lock by owner is written as, to be put at TagOffset: seven

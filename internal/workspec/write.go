@@ -78,7 +78,7 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// offset is where the next byte will stand.
+// offset returns the offset of the next byte.
 func (w *Writer) offset() int64 { return w.written + int64(len(w.buf)) }
 
 // fail keeps the first error.
@@ -368,7 +368,7 @@ func startsLikeAttr(text string) bool {
 // sum is the checksum of what the router wrote, which the z line carries: CRC-32C of
 // every byte before it but the tags, owners and delays of recipients, which are
 // changed in place. A power loss may keep a file's length and leave
-// zeros in its middle; the length alone would not tell. The sum is asked where there are
+// zeros in its middle; the length alone would not show it. The sum is asked where there are
 // zeros; a file that an operator has edited is read as it is.
 type sum uint32
 

@@ -45,7 +45,7 @@ var (
 // an ErrLeft, unless the record says that the message was taken: then they are removed, too.
 type Remains struct {
 	Why string
-	// Key is the message's, or what stands in it before the first point.
+	// Key is the message's, or its part before the first point.
 	Key string
 }
 
@@ -57,7 +57,7 @@ func (e *Remains) Is(target error) bool { return target == ErrLeft }
 // Ref is one message in a queue, as it was listed.
 type Ref struct {
 	Name string // for people, and for the Source to find it again
-	At   int64  // where it begins, if many stand in one file
+	At   int64  // where it begins, if a file has several
 	Size int64  // of it there; 0: the file's
 }
 

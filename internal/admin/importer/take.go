@@ -26,7 +26,7 @@ type run struct {
 	record *postoffice.ImportRecord
 	tag    string
 	known  map[string]*noted
-	before map[string]bool // keys of what earlier imports took, and what stands in them before a point
+	before map[string]bool // keys of what earlier imports took, and their parts before a point
 	sum    Sum
 }
 

@@ -37,7 +37,7 @@ func (w Wishes) DSN(orcpt string) string {
 	return strings.Join(words, " ")
 }
 
-// oneWord is a text if it can stand as one word of an envelope line, else "".
+// oneWord returns a text if it can be one word of an envelope line, else "".
 func oneWord(s string) string {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] >= 0x7f {
@@ -47,7 +47,7 @@ func oneWord(s string) string {
 	return s
 }
 
-// EnvID is an envelope identifier as it stands in xtext, or "" if it is none.
+// EnvID returns an envelope identifier in xtext, or "" if it is none.
 func EnvID(xtext string) string { return oneWord(xtext) }
 
 // ORCPT is "type;address" in xtext from the same without.
@@ -59,7 +59,7 @@ func ORCPT(plain string) string {
 	return kind + ";" + address.EncodeXText(addr)
 }
 
-// Quoted is an address whose local part stands without quotes, as it is written in an
+// Quoted returns an address whose local part is given without quotes, as it is written in an
 // envelope.
 func Quoted(internal string) string {
 	if internal == "" {

@@ -94,7 +94,7 @@ func stateName(s string) (string, error) {
 	return s, nil
 }
 
-// addressPattern takes the brackets off, and lets a domain alone stand for everybody
+// addressPattern takes the brackets off, and makes a domain alone match every user
 // in it.
 func addressPattern(s string) (string, error) {
 	if inner, ok := strings.CutPrefix(s, "<"); ok {
@@ -122,7 +122,7 @@ func notSpool(r rune) bool {
 	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '-'
 }
 
-// compile makes a pattern of a text; * stands for anything, ? for one character.
+// compile makes a pattern of a text; * matches any text, ? one character.
 func (c *column) compile(s string) (pattern, error) {
 	if c.check != nil {
 		var err error

@@ -56,7 +56,7 @@ func Parse(text string) (Selector, error) {
 }
 
 // Column makes a selector of one column with values, of which one must match: what
-// --NAME VALUE stands for. Commas part values, but for reply.
+// --NAME VALUE means. Commas part values, but for reply.
 func Column(name string, values ...string) (Selector, error) {
 	c := find(name)
 	if c == nil {
@@ -160,7 +160,7 @@ func (p *parser) next() error {
 func (p *parser) plain() error {
 	end := strings.IndexFunc(p.text[p.at:], special)
 	if end == 0 {
-		return p.fail("", strconv.Quote(p.text[p.at:p.at+1])+" must stand in quotes")
+		return p.fail("", strconv.Quote(p.text[p.at:p.at+1])+" must be quoted")
 	}
 	if end < 0 {
 		end = len(p.text) - p.at

@@ -18,7 +18,7 @@ type Details struct {
 	*Message
 	Details       []FileDetails `json:"file_details"`
 	Reasons       []Step        `json:"reasons,omitempty"`       // why it was put aside, each time
-	Envelope      []string      `json:"envelope,omitempty"`      // lines as they stand
+	Envelope      []string      `json:"envelope,omitempty"`      // lines as they are written
 	Specification []string      `json:"specification,omitempty"` // the same
 	History       []Step        `json:"history,omitempty"`
 	Next          []string      `json:"next"`               // in words
@@ -73,7 +73,7 @@ func ReasonWords(r *postoffice.Reason) string {
 // maxShown is how many bytes of a message file are read to show its envelope.
 const maxShown = 1 << 20
 
-// EnvelopeLines are the envelope lines as they stand in the file, also of one that cannot
+// EnvelopeLines are the envelope lines as written in the file, also of one that cannot
 // be used.
 func (s *Files) EnvelopeLines(m *Message) ([]string, error) {
 	h, err := s.FS.Open(m.File.Path(), os.O_RDONLY, 0)

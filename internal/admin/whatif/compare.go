@@ -43,7 +43,7 @@ type queued struct {
 type difference struct {
 	kind     string
 	address  string      // as the queue has it; of what would be added, as it would be
-	of       string      // the recipient of the envelope that stands for others, or would
+	of       string      // the recipient of the envelope that is expanded to others, or would be
 	from, to string      // places in short
 	detail   string      // what an example says beside the address
 	present  bool        // by the present configuration, too
@@ -262,7 +262,7 @@ func (c *comparison) moved(s *queued) bool {
 	return true
 }
 
-// of is the recipient of the envelope that a place comes from; -1 if that cannot be told.
+// of is the recipient of the envelope that a place comes from; -1 if that is unknown.
 func (c *comparison) of(s *queued) int {
 	if f, there := c.now.byKey[key(&s.place)]; there {
 		// The envelope is the same; but one configuration may have stopped earlier.
@@ -379,7 +379,7 @@ func (c *comparison) expanded(gone []*queued) {
 	}
 }
 
-// added notes places that nothing in the queue stands for, of recipients of the envelope
+// added notes places that have no recipient in the queue, of recipients of the envelope
 // that are still open.
 func (c *comparison) added() {
 	var asked, others map[int]bool

@@ -114,5 +114,5 @@ type Info struct {
 type Entry struct {
 	Name string
 	Ino  uint64
-	Type fs.FileMode // type bits only; fs.ModeIrregular if the file system does not tell
+	Type fs.FileMode // type bits only; fs.ModeIrregular if the file system does not report it
 }

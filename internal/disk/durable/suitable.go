@@ -18,7 +18,7 @@ import (
 // Mount is the file system that a directory is on.
 type Mount struct {
 	Kind    string   // as mountinfo names it: ext4, fuse.glusterfs; "" if it is not known
-	Source  string   // the device, or what stands for one
+	Source  string   // the device, or its substitute
 	Point   string   // where it is mounted
 	Options []string // of the mount and of the file system
 	// Journal is "yes", "no", or "" where it is not known. It is found out for ext3 and ext4.

@@ -24,7 +24,7 @@ const writeOut = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE |
 // SyncAll implements Sharer: the data of each file are written out, then the journal is
 // committed once. What is committed is the transaction of the last file's last change,
 // so that is changed again behind the others' data: their blocks, sizes, modes and names
-// stand before it in the journal. Its fsync flushes the drive's cache, for all of them.
+// precede it in the journal. Its fsync flushes the drive's cache, for all of them.
 //
 // An error of any step is returned, also of the step that only begins: ext4 drops pages for
 // which it cannot allocate blocks, and the call that made it try is the only one that

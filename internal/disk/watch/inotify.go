@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wanted is what the kernel is to tell of: new names, and nothing that happens to old
+// wanted is what the kernel is to report: new names, and nothing that happens to old
 // ones. Each event wakes its reader (docs/notes/watch.md).
 const wanted = renamed | unix.IN_CREATE
 

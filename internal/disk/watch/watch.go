@@ -59,7 +59,7 @@ type Watcher struct {
 	// Used by Await's caller alone.
 	out     []Hint
 	all     bool      // an empty Hint is due
-	lost    bool      // it stands for others
+	lost    bool      // it replaces others
 	period  time.Time // when the next one is; zero: never
 	lastAll bool      // the last one sent was empty
 }
@@ -147,7 +147,7 @@ func (w *Watcher) run(ctx context.Context) {
 }
 
 // pass puts hints that have come together into the channel. When there is no room for a
-// name, one empty Hint stands for it and all after it.
+// name, one empty Hint replaces it and all after it.
 func (w *Watcher) pass(ctx context.Context, hints []Hint) {
 	for _, h := range hints {
 		if h.Name != "" {

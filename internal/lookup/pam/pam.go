@@ -58,7 +58,7 @@ func Run(c Config) error {
 	}
 	var q Question
 	if err := json.Unmarshal(line, &q); err != nil {
-		// The error would tell bytes of it.
+		// The error would reveal bytes of it.
 		return errors.New("read the question: it is no JSON of user, password and host")
 	}
 	answer, err := json.Marshal(check(c, q))

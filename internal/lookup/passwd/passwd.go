@@ -145,7 +145,7 @@ func parseLine(line string) (user string, h hash, err error) {
 	return user, h, err
 }
 
-// CheckUser reports whether a name can stand in the file.
+// CheckUser reports whether the file can have a name.
 func CheckUser(user string) error {
 	switch {
 	case user == "":
@@ -190,7 +190,7 @@ func (a *Accounts) HasSCRAM() bool { return len(a.scrams) > 0 }
 func (a *Accounts) Count() int { return len(a.users) }
 
 // SCRAM gives a user's keys. One who has none gets some that no password fits, with a salt
-// that is the same each time (RFC 5802 §9 asks a server not to tell who is known).
+// that is the same each time (RFC 5802 §9 asks a server not to reveal who is known).
 func (a *Accounts) SCRAM(user string) SCRAM {
 	if s := a.users[user].scram; s != nil {
 		return *s

@@ -105,8 +105,8 @@ func (f *file) checkFilter(filter string) {
 	}
 }
 
-// Fill puts a key into the filter's places: %s all of it, %u what stands before its last
-// @ and %d what stands behind. escape makes text harmless.
+// Fill puts a key into the filter's places: %s all of it, %u the part before its last
+// @ and %d the part behind it. escape makes text harmless.
 func (c LDAP) Fill(key string, escape func(string) string) string {
 	user, domain := Parts(key)
 	return strings.NewReplacer("%%", "%", "%s", escape(key), "%u", escape(user), "%d", escape(domain)).Replace(c.Filter)

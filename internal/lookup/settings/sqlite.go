@@ -19,7 +19,7 @@ func ReadSQLite(path string) (SQLite, error) {
 		Query:    f.need("query", "SELECT value FROM aliases WHERE name = :key"),
 	}
 	if c.Query != "" && !strings.Contains(c.Query, ":key") && !strings.Contains(c.Query, ":user") && !strings.Contains(c.Query, ":domain") {
-		f.bad(f.values["query"].line, "query has none of :key, :user and :domain: it would say the same of every key; they stand without quotes")
+		f.bad(f.values["query"].line, "query has none of :key, :user and :domain, so that it answers the same for every key; write them without quotes")
 	}
 	return c, f.err()
 }

@@ -66,7 +66,7 @@ func isAtext(b byte) bool {
 
 // isDotString reports whether a local part needs no quotes: RFC 5321 section 4.1.2 Dot-string.
 func isDotString(s string) bool {
-	dot := true // a dot may not stand first, last or beside another
+	dot := true // a dot may not be first, last or beside another
 	for i := 0; i < len(s); i++ {
 		switch {
 		case s[i] == '.' && dot:

@@ -21,7 +21,7 @@ const (
 // around it are trimmed. Control characters, NUL and line ends are always errors.
 //
 // Two liberties are taken with the grammar, because such mailboxes exist: dots may
-// stand anywhere in an unquoted local part (String quotes it then), and a label of
+// appear anywhere in an unquoted local part (String quotes it then), and a label of
 // a domain may hold underscores. A domain that is not ASCII is given in its U-labels,
 // mapped and in NFC, so that it may be sent as it is (RFC 6531 §3.3); of ASCII
 // domains the case is kept.
@@ -76,7 +76,7 @@ func parse(s string) (Mailbox, error) {
 	return Mailbox{Local: local, Domain: domain}, nil
 }
 
-// checkCharacters refuses what may stand nowhere in an address.
+// checkCharacters refuses characters that no address may have.
 func checkCharacters(s string) error {
 	ascii := true
 	for i := 0; i < len(s); i++ {

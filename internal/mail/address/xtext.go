@@ -30,7 +30,7 @@ func EncodeXText(s string) string {
 func isXchar(b byte) bool { return b >= '!' && b <= '~' && b != '+' && b != '=' }
 
 // DecodeXText reads xtext. It fails on a bad +HH and on blanks and control
-// characters that stand there raw. The result may hold any byte, line ends
+// characters that are written raw there. The result may hold any byte, line ends
 // included: what it is put into must guard itself. Lower-case hexadecimal digits, a
 // raw "=" and raw UTF-8 (RFC 6533 §3, utf-8-addr-unitext) are let pass.
 func DecodeXText(s string) (string, error) {

@@ -23,7 +23,7 @@ type converter struct {
 
 	line   int      // length of the line of an encoding
 	broken bool     // quoted-printable: it begins behind a soft line break of ours
-	glued  bool     // quoted-printable: no line break may stand before the next byte
+	glued  bool     // quoted-printable: no line break is allowed before the next byte
 	cr     bool     // a CR is held, which may belong to a line end
 	space  byte     // quoted-printable: white space that may end its line
 	held   []byte   // quoted-printable that is escaped: what the next bytes give a meaning
@@ -77,7 +77,7 @@ func (c *converter) content(b []byte) {
 		c.wrap(b)
 	case quoted:
 		for _, ch := range b {
-			// Most bytes stand for themselves, in the middle of a line.
+			// Most bytes are literal, in the middle of a line.
 			if class[ch] == 0 && ch > '-' && c.line < 75 && c.space == 0 && !c.cr {
 				c.out = append(c.out, ch)
 				c.line++

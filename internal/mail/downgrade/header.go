@@ -44,7 +44,7 @@ const (
 
 // label reduces a value of Content-Transfer-Encoding to its first word in lower case,
 // without comments. A word that names no encoding, such as 7-bit or plain, is read as 8bit:
-// the bytes of the part stand for themselves, as in every reader that ignores the word.
+// the bytes of the part are literal, as in every reader that ignores the word.
 // Names that begin with x- and misspelled names of encodings are kept (RFC 2045 §6.3).
 func label(value string) string {
 	word, _ := uncomment(value)
@@ -68,7 +68,7 @@ func label(value string) string {
 	return "8bit"
 }
 
-// identity reports whether the bytes of the part stand for themselves.
+// identity reports whether the bytes of the part are literal.
 func (p *part) identity() bool {
 	switch p.encoding {
 	case "", "7bit", "8bit", "binary":
@@ -229,7 +229,7 @@ func mediaType(value string) string {
 }
 
 // looseParameter finds a parameter in a value that cannot be parsed: the first of its name
-// between semicolons that do not stand in a quoted string.
+// between semicolons outside of quoted strings.
 func looseParameter(value, name string) string {
 	for value != "" {
 		var one string
@@ -247,8 +247,8 @@ func looseParameter(value, name string) string {
 	return ""
 }
 
-// cutParameter cuts a value behind its first semicolon that does not stand in a quoted
-// string.
+// cutParameter cuts a value behind its first semicolon outside of quoted
+// strings.
 func cutParameter(value string) (first, rest string) {
 	inQuotes := false
 	for i := 0; i < len(value); i++ {

@@ -51,7 +51,7 @@ type encoded struct {
 	equals  int   // = signs at its end, or before the digit at its end
 	digit   bool  // there is one
 	coded   int64 // bytes that are not allowed
-	// unclear: two = signs stand before a byte that is not allowed. For some readers they
+	// unclear: two = signs precede a byte that is not allowed. For some readers they
 	// are one sign, and it cannot be said for both kinds what the byte is.
 	unclear bool
 }
@@ -187,7 +187,7 @@ func (e *encoded) firm() bool { return e.whitest <= maxWhite && !e.unclear }
 
 func (in *inspector) frame(b []byte) { in.plan.Size += int64(len(b)) }
 
-// maxWhite is how much white space may stand together where a line of quoted-printable is
+// maxWhite is the longest run of white space where a line of quoted-printable is
 // broken: it must not be broken itself, as that at the end of a line does not count. Bytes.
 const maxWhite = 800
 

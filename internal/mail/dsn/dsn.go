@@ -60,7 +60,7 @@ type Report struct {
 	// fit it.
 	Legacy bool
 	// Encoding of Original: 7bit, 8bit, or quoted-printable for a header block that
-	// has lines too long to stand as they are. "": 8bit unless it is seen to be ASCII.
+	// has lines too long to be copied unchanged. "": 8bit unless it is seen to be ASCII.
 	Encoding string
 	// Texts and Language are what the human part is written with; nil and "": the
 	// built-in English.

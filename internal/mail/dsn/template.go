@@ -56,7 +56,7 @@ func parseText(text string) (*template.Template, error) {
 	return tmpl, nil
 }
 
-// wholeLines takes away the line end behind actions that stand alone on their line and
+// wholeLines removes the line end behind actions that are alone on their line and
 // print nothing, by moving it into the last one: line numbers stay.
 func wholeLines(text string) string {
 	var b strings.Builder

@@ -30,7 +30,7 @@ const (
 const returnedBuffer = 32 << 10
 
 // Write writes headers and body of the report with LF line ends. It reads Original
-// to its end and holds no more than a buffer of it; bytes of it stand as they are.
+// to its end and holds no more than a buffer of it; its bytes are copied unchanged.
 func Write(w io.Writer, r *Report) error {
 	if err := r.check(); err != nil {
 		return fmt.Errorf("write report: %w", err)

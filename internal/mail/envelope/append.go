@@ -17,7 +17,7 @@ func Append(b []byte, e *Envelope) ([]byte, error) {
 		case p.flag != nil:
 			w.flag(p.keyword, *p.flag(e))
 			continue
-		case p.keyword == "envid": // the sender stands before it
+		case p.keyword == "envid": // the sender is written before it
 			w.sender(e)
 		}
 		w.value(p.keyword, *p.value(e))

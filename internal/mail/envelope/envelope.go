@@ -47,7 +47,7 @@ var ErrTooLarge = fmt.Errorf("the envelope has more than %d bytes; send the mess
 // whole line below it is treated as body. Bytes.
 const MaxHeader = 4 << 20
 
-// Envelope holds the envelope lines. Values stand as written; nothing is believed
+// Envelope holds the envelope lines. Values are kept as written; nothing is believed
 // here: the router asks the file's owner for that.
 type Envelope struct {
 	External  bool

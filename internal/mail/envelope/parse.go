@@ -141,7 +141,7 @@ func cutKeyword(line string) (word, value, reason string) {
 	return word, strings.Trim(line[end:], " \t"), ""
 }
 
-// setSubmitter reads "submitter UID ID". It counts behind the first line alone: what stands
+// setSubmitter reads "submitter UID ID". It counts behind the first line alone: what is
 // below it may be the user's.
 func (e *Envelope) setSubmitter(value string) bool {
 	digits, id, _ := strings.Cut(value, " ")

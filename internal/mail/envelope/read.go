@@ -110,7 +110,7 @@ func (h *head) findEnvelopeEnd() (envelopeEnd, error) {
 		case next > MaxSize:
 			return envelopeEnd{}, &SyntaxError{n, quoted(text), fmt.Sprintf("the envelope goes on after %d bytes", MaxSize)}
 		case !whole:
-			// Why no end was seen may stand above: lines with CR LF, for one.
+			// The cause may be above: lines with CR LF, for example.
 			if err := new(Envelope).parse(string(h.buf[:off])); err != nil {
 				return envelopeEnd{}, err
 			}

@@ -23,7 +23,7 @@ const (
 	baseThrough  = "through "
 	baseSums     = "recipients "
 	baseMessages = "messages "
-	baseEnd      = "end " // and how many lines stand before it
+	baseEnd      = "end " // and the number of lines before it
 	baseTop      = 5      // lines before those of processes and messages
 )
 

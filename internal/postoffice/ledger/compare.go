@@ -30,7 +30,7 @@ const (
 	DiskOnly Kind = "disk-only" // in queue/, and the ledger does not know it
 	Returned Kind = "returned"  // ended in the ledger, and to be delivered by the disk
 	Uneven   Kind = "uneven"    // ended with another number of recipients than it had
-	// Unreported: ended with more failures that a sender was to be told of than reports told.
+	// Unreported: ended with more failures to report to a sender than reports covered.
 	Unreported Kind = "unreported"
 )
 
@@ -134,7 +134,7 @@ func compareOnce(po *postoffice.PostOffice, p *Patience) (*comparison, error) {
 	var absent []postoffice.SpoolID
 	for id, r := range x.book.Records {
 		if r.bare() && r.Open() {
-			continue // only what a report has told of it is known
+			continue // only what a report has recorded of it is known
 		}
 		s := x.seen.find(id)
 		if s != nil {

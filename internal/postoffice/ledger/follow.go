@@ -32,7 +32,7 @@ type tailed struct {
 }
 
 // NewTail makes a Tail. past: the lines that the journals hold already are read too.
-// Those in base are told by Compare, not here.
+// Those in base are reported by Compare, not here.
 func NewTail(po *postoffice.PostOffice, past bool) *Tail {
 	return &Tail{po: po, past: past, buf: make([]byte, 64<<10)}
 }

@@ -173,7 +173,7 @@ func (j *Journal) SubmitPrepared(po *postoffice.PostOffice, file string, n int) 
 		accepting.Abandon()
 		return a, err
 	}
-	// Crash: the router's line stands for this one.
+	// Crash: the router's line replaces this one.
 	accepting.In(a.ID, n)
 	return a, nil
 }

@@ -5,7 +5,7 @@
 //
 // A line is keyed by the spool ID and says what is so, not what is to be added: one
 // that is written again changes nothing. It is written before the step that it speaks
-// of can be seen on the disk, but for a submission's, which its router's stands for.
+// of can be seen on the disk, but for a submission's, which its router's replaces.
 // So whatever process dies at whatever point, the next life writes what is missing.
 //
 // What survives a crash: a kill takes nothing; a torn line is passed over and what is
@@ -43,7 +43,7 @@ const ByPerson = "removed"
 type Outcomes struct {
 	Delivered int64 `json:"delivered"`
 	Failed    int64 `json:"failed"`   // and reported to the sender, as far as he wished
-	Silent    int64 `json:"silent"`   // failed, with no one to tell
+	Silent    int64 `json:"silent"`   // failed, no report wanted
 	Expired   int64 `json:"expired"`  // given up
 	Removed   int64 `json:"removed"`  // by an operator, with zmctl
 	Rerouted  int64 `json:"rerouted"` // a copy for them went to the router, and is accounted for
@@ -75,7 +75,7 @@ func (o *Outcomes) columns() [8]column {
 }
 
 // BootID names the time since the machine was started: another one after a loss of
-// power. "-": the kernel does not tell.
+// power. "-": the kernel does not report it.
 func BootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	id := strings.TrimSpace(string(b))

@@ -241,7 +241,7 @@ func (l *Line) message(w *words) {
 	}
 }
 
-// parse reads the columns; each stands once, in order.
+// parse reads the columns; each appears once, in order.
 func (o *Outcomes) parse(w *words) {
 	columns := o.columns()
 	at := 0

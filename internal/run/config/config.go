@@ -1,6 +1,6 @@
 // Package config reads zmailer.conf: NAME=value lines, as ZMailer's ZCONFIG file
 // has them, and gives typed values. The other configuration files (scheduler.conf,
-// routes, aliases, fqdnaliases, localnames) stand beside it; a default of each is
+// routes, aliases, fqdnaliases, localnames) are beside it; a default of each is
 // in the programs, so that they run with no configuration at all.
 //
 //	c, err := config.Load("/etc/zmailer/zmailer.conf")

@@ -8,7 +8,7 @@
 //
 // Diagnostics: Enter's errors mean that the daemon must not go on: it would have rights
 // that it was to give up. ErrUser and ErrOwner are mistakes of the configuration, which
-// they tell how to mend. A kernel without Landlock is no error; Report says so.
+// they name the remedy. A kernel without Landlock is no error; Report says so.
 package confine
 
 import (
@@ -202,7 +202,7 @@ func (p Plan) checkOwner(a *Account) error {
 	return nil
 }
 
-// below are the directories of the postoffice that a list of names stands for: a * at
+// below are the directories of the postoffice that a list of names selects: a * at
 // the end for all that begin so.
 func (p Plan) below(names []string) (paths []string) {
 	for _, n := range names {

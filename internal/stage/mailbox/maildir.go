@@ -104,7 +104,7 @@ func (m *Mailbox) settle(box maildirFS, name string, l *message) (where string, 
 		return "", err
 	}
 	for _, e := range entries {
-		// Behind the colon stand its reader's marks.
+		// Behind the colon are its reader's marks.
 		if base, _, _ := strings.Cut(e.Name, ":"); base == name {
 			return "cur", box.SyncDir("cur")
 		}

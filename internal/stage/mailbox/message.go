@@ -45,7 +45,7 @@ func (l *message) size() int64 {
 }
 
 // write writes the lines on top, the header block, and the body with the empty line
-// before it, as they stand.
+// before it, unchanged.
 func (l *message) write(w io.Writer) error {
 	if _, err := w.Write(l.top); err != nil {
 		return err

@@ -26,7 +26,7 @@ type Pipe struct {
 	Head []string
 }
 
-// HeadLines are the lines that can stand on top of what a program reads.
+// HeadLines are the lines that can precede what a program reads.
 func HeadLines() []string { return []string{"from", "return-path", "delivered-to"} }
 
 const defaultPipeLimit = 15 * time.Minute

@@ -12,7 +12,7 @@ import (
 	"zmailer/internal/mail/envelope"
 )
 
-// checkVERP checks what -XV needs: a sender, and two characters that may stand in an
+// checkVERP checks what -XV needs: a sender, and two characters that are allowed in an
 // address.
 func (s *submission) checkVERP() error {
 	if len(s.PerRecipient) != 2 || strings.Trim(s.PerRecipient, "-+=") != "" {

@@ -37,7 +37,7 @@ func MasqueradeKey(s string) (string, error) {
 	return addressKey(s)
 }
 
-// MasqueradeKeys are the keys that an address with a domain may stand under, the most
+// MasqueradeKeys returns the keys under which an address with a domain is looked up, the most
 // special first.
 func MasqueradeKeys(m address.Mailbox) ([]string, error) {
 	domain, err := m.ASCIIDomain()

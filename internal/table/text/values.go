@@ -29,7 +29,7 @@ type Value struct {
 	Text    string
 }
 
-// UserPart stands for the local part of the address that led to a value of
+// UserPart is replaced by the local part of the address that led to a value of
 // fqdnaliases.
 const UserPart = "%1"
 
@@ -56,7 +56,7 @@ func ParseValues(list string) (values []Value, where int, err error) {
 	return values, 0, nil
 }
 
-// indexOutside finds a byte that stands in no quotes and no brackets; -1: there is
+// indexOutside finds a byte outside of quotes and brackets; -1: there is
 // none.
 func indexOutside(s string, want byte) int {
 	quoted, bracket := false, false
@@ -78,7 +78,7 @@ func indexOutside(s string, want byte) int {
 	return -1
 }
 
-// ParseValue reads one value; it may stand in quotes as a whole.
+// ParseValue reads one value; it may be quoted as a whole.
 func ParseValue(s string) (Value, error) {
 	text, quoted := Unquoted(s)
 	text = strings.ReplaceAll(text, "\n", " ")
@@ -109,7 +109,7 @@ func ParseValue(s string) (Value, error) {
 	return parseMailbox(text)
 }
 
-// Unquoted takes off the quotes that a value or name stands in.
+// Unquoted removes the quotes around a value or name.
 func Unquoted(s string) (string, bool) {
 	if len(s) < 2 || s[0] != '"' {
 		return s, false
@@ -178,7 +178,7 @@ func parseMailbox(s string) (Value, error) {
 		return Value{}, fmt.Errorf("%q is no recipient", s)
 	}
 	if strings.Contains(m.Domain, UserPart) {
-		return Value{}, fmt.Errorf("%s may stand before the @ only: %q", UserPart, s)
+		return Value{}, fmt.Errorf("%s is allowed before the @ only: %q", UserPart, s)
 	}
 	return Value{Mailbox: m}, nil
 }

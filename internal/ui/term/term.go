@@ -77,7 +77,7 @@ func Width(w io.Writer) int {
 	return int(size.Col)
 }
 
-// Room is how long text may be that stands behind used columns: what is left of the
+// Room returns how long text may be behind used columns: what is left of the
 // terminal's line, at least some words; where there is no terminal, otherwise.
 func Room(w io.Writer, used, otherwise int) int {
 	width := Width(w)

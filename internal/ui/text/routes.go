@@ -59,5 +59,5 @@ func PrintVerdict(w io.Writer, v *route.Explanation, f act.AsideMessage) error {
 	return err
 }
 
-// targetsShown is how many targets of a recipient are told.
+// targetsShown is how many targets of a recipient are printed.
 const targetsShown = 5

@@ -69,7 +69,7 @@ func showFiles(w io.Writer, s *view.Spool, m *view.Message) {
 	}
 }
 
-// showEnvelope prints the envelope lines as they stand in the file.
+// showEnvelope prints the envelope lines as written in the file.
 func showEnvelope(w io.Writer, s *view.Spool, m *view.Message) {
 	if m.File.Dir == "" {
 		return

@@ -20,7 +20,7 @@ import (
 func PrintJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false) // addresses stand in < >
+	e.SetEscapeHTML(false) // addresses are written in < >
 	return e.Encode(v)
 }
 

@@ -39,7 +39,7 @@ type Change struct {
 	Address string // as the filter has written it, mostly in brackets
 }
 
-// Content shows the filter a message: fields as they stand in the message file, body with
+// Content shows the filter a message: fields as written in the message file, body with
 // LF line ends. A new body goes to newBody as it comes. The message is over for the
 // filter then, whatever it answers.
 func (s *Session) Content(fields []envelope.Field, body io.Reader, newBody io.Writer, m Macros) (Answer, []Change, error) {

@@ -120,7 +120,7 @@ func (c *Conn) appendRcpt(b []byte, r *Recipient, to wire, smtputf8 bool) []byte
 	return b
 }
 
-// orcpt is an ORCPT of type utf-8 as a server can take it that is not told SMTPUTF8:
+// orcpt returns an ORCPT of type utf-8 for a transaction without SMTPUTF8:
 // \x{HEX} instead of non-ASCII characters (RFC 6533 section 3 utf-8-addr-xtext).
 func orcpt(value string, smtputf8 bool) string {
 	kind, addr, ok := strings.Cut(value, ";")
@@ -143,7 +143,7 @@ func orcpt(value string, smtputf8 bool) string {
 // and counting would cost a reading of the whole message.
 func sentSize(stored int64) int64 { return (stored + 1) * 103 / 100 }
 
-// appendParam appends a parameter of MAIL or RCPT. A value that cannot stand on a
+// appendParam appends a parameter of MAIL or RCPT. A value that cannot be written on a
 // command line is left out: it can only have come from a file that was tampered with.
 func appendParam(b []byte, name, value string, utf8 bool) []byte {
 	if value == "" || strings.IndexFunc(value, func(r rune) bool {

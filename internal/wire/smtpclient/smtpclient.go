@@ -173,7 +173,7 @@ type Conn struct {
 
 	broken    atomic.Bool // closed, closing, or out of step: nothing more is begun
 	served    int         // transactions that got an answer to MAIL
-	needReset bool        // a transaction may stand open on the server
+	needReset bool        // a transaction may be open on the server
 	until     time.Time   // when the answers before the content must be there; zero: no bound
 }
 

@@ -155,7 +155,7 @@ func (h *head) option(name, value string, l *lines) error {
 	return nil
 }
 
-// skipValue passes over a variable: its name or number, and a length, stand in the line;
+// skipValue passes over a variable: the line has its name or number, and a length;
 // what follows has that many bytes and a newline, and may hold newlines.
 func skipValue(value string, l *lines) error {
 	f := strings.Fields(value)
@@ -341,7 +341,7 @@ func (h *head) part() importer.Part {
 	return p
 }
 
-// notes are told when part was called.
+// notes are added when part was called.
 func (h *head) notes() []string {
 	n := 0
 	for _, recipient := range h.done {

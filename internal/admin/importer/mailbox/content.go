@@ -13,7 +13,7 @@ import (
 // LF, and with lines unquoted if it stood in an mbox.
 type writer struct {
 	bcc    bool // Bcc is not sent on
-	quoted bool // ">From " stands for "From "
+	quoted bool // ">From " means "From "
 }
 
 func (c writer) write(out io.Writer, r io.Reader) error {

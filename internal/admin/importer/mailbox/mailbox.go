@@ -22,7 +22,7 @@ import (
 	"zmailer/internal/mail/envelope"
 )
 
-// Envelope says what stands in no mailbox: from whom and to whom.
+// Envelope is what no mailbox has: the sender and the recipients.
 type Envelope struct {
 	To      []string // each message goes to these
 	Extract bool     // and to those in its To, Cc and Bcc

@@ -26,7 +26,7 @@ type Mbox struct {
 	f     *os.File
 	e     Envelope
 	size  int64
-	count map[string]int   // of a content so far: the same may stand there twice
+	count map[string]int   // of a content so far: the same content may occur twice
 	keys  map[int64]string // by where it begins
 	left  int              // messages that were not removed
 }
@@ -197,7 +197,7 @@ func (m *Mbox) Open(ref importer.Ref) (*importer.Message, error) {
 	}}, nil
 }
 
-// end is the length of a message without the empty line that stands before the next one.
+// end returns the length of a message without the empty line before the next one.
 func (m *Mbox) end(ref importer.Ref) int64 {
 	last := make([]byte, 2)
 	if ref.Size < 2 {

@@ -66,7 +66,7 @@ func parseEnvelope(text []byte) (*envelope, error) {
 	return e, nil
 }
 
-// mailbox is an address; the null sender stands as "@".
+// mailbox returns an address; the null sender is written as "@".
 func mailbox(s string) string {
 	if s == "@" {
 		return ""

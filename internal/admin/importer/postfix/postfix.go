@@ -4,8 +4,8 @@
 // It owns nothing there; a file is removed when Remove is called. A queue file is a
 // sequence of records, one byte type, length, bytes: first the envelope, then the content,
 // then what was found in the header. Recipients of type R are open, those of type D are
-// done; of the latter those stay open that failed and of whom the sender was not told yet,
-// which stand in bounce/.
+// done; of the latter those stay open whose failure was not reported to the sender yet,
+// which are listed in bounce/.
 //
 // Diagnostics: importer.ErrLeft: the file is still being written, or Postfix has put it
 // aside. Others say what is wrong with the file.
@@ -130,7 +130,7 @@ func (s *Source) message(ref importer.Ref, f io.ReaderAt, info fs.FileInfo) (*im
 	return l, nil
 }
 
-// bounced are the offsets of those recipients of whose failure the sender was not told.
+// bounced returns the offsets of those recipients whose failure was not reported to the sender.
 func (s *Source) bounced(id string) map[int64]bool {
 	for _, name := range s.logs[id] {
 		if !strings.HasPrefix(name, "bounce/") {
@@ -139,7 +139,7 @@ func (s *Source) bounced(id string) map[int64]bool {
 		const limit = 16 << 20
 		text, err := s.q.Read(name, limit)
 		if err != nil {
-			continue // gone: they were told
+			continue // gone: they were reported
 		}
 		return parseBounces(text)
 	}

@@ -69,7 +69,7 @@ func (s *records) seek(at int64) {
 	s.at = at
 }
 
-// next gives a record, its bytes until the next call, and where it stands. io.EOF: the
+// next returns a record, whose bytes are valid until the next call, and its offset. io.EOF: the
 // file is over.
 func (s *records) next() (kind byte, data []byte, at int64, err error) {
 	for {

@@ -47,7 +47,7 @@ func ConfigFrom(c *config.Config) (out Config, err error) {
 	return out, err
 }
 
-// off is what stands in a setting for nothing.
+// off is the value of a setting that is switched off.
 const off = "off"
 
 // rulesFrom takes the settings from zmailer.conf that say where a recipient goes.

@@ -41,7 +41,7 @@ func first(to **envelope.Field, f *envelope.Field, name string) {
 // maxIdent bounds what log lines are named with. Bytes.
 const maxIdent = 250
 
-// ident is the message's own identification if it can stand on one line, else "".
+// ident returns the message's own identification if it fits on one line, else "".
 func (h *header) ident() string {
 	if h.messageID == nil {
 		return ""

@@ -43,7 +43,7 @@ type fieldKind uint8
 
 const (
 	anyField  fieldKind = iota
-	oneField            // may stand once, RFC 5322 §3.6
+	oneField            // may occur once, RFC 5322 §3.6
 	listField           // the same, and holds addresses
 )
 

@@ -106,7 +106,7 @@ func (msg *message) made(b []byte, prefix, hostname string) []byte {
 		return nil
 	}
 	from := find("From")
-	// RFC 5322 §3.6.2: Sender stands only beside a From that names somebody else.
+	// RFC 5322 §3.6.2: Sender is written only beside a From that names somebody else.
 	if msg.claimed != "" && from != nil && !names(from, msg.author) && !names(find("Sender"), msg.author) {
 		b = append(append(append(append(b, prefix...), "Sender: "...), msg.sender.String()...), '\n')
 	}

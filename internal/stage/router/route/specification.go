@@ -12,7 +12,7 @@ import (
 )
 
 // maxSorted is how many recipients a message may have so that they are written sorted
-// by channel and host. More are written as they are found: they never stand in memory.
+// by channel and host. More are written as they are found: they are never all in memory.
 const maxSorted = 2000
 
 // specWriter writes the work specification of one message while its recipients are found. It is
@@ -232,10 +232,10 @@ func (s *specWriter) sender(g group) workspec.Sender {
 	return from
 }
 
-// verpMark stands between the owner's local part and the recipient.
+// verpMark separates the owner's local part from the recipient.
 const verpMark = "+"
 
-// word is an address where no blank may stand.
+// word returns an address for a place where no blank is allowed.
 func word(s string) string {
 	if strings.ContainsAny(s, " \t") {
 		return "-"

@@ -41,7 +41,7 @@ func (p trail) has(s step) bool {
 	return slices.ContainsFunc(p, func(f frame) bool { return f.step == s })
 }
 
-// Of a chain that is longer than the two together only its beginning and end are told.
+// Of a chain that is longer than the two together only its beginning and end are shown.
 const (
 	chainHead = 8
 	chainTail = 4
@@ -96,6 +96,6 @@ func (x *expansion) within(f frame, do func() error) error {
 	return err
 }
 
-// stepID stands for a step that was done: of a list's members there may be a hundred
+// stepID identifies a step that was done: of a list's members there may be a hundred
 // thousand. That two of n steps have the same is less likely than n*n/2^129.
 type stepID [2]uint64

@@ -66,7 +66,7 @@ func (w *watched) read(now time.Time, first bool) (source, state, error) {
 		w.failed = ""
 		return s, state, nil
 	}
-	// The path stands in front already.
+	// The path is in front already.
 	if perr := (*os.PathError)(nil); errors.As(err, &perr) {
 		err = perr.Err
 	}

@@ -227,7 +227,7 @@ func troubleWith(why, name string, err error) error {
 		return &Trouble{Why: why, Err: err} // names file and line
 	}
 	if perr := (*fs.PathError)(nil); errors.As(err, &perr) {
-		err = perr.Err // the name stands in front already
+		err = perr.Err // the name is in front already
 	}
 	return &Trouble{Why: why, Err: fmt.Errorf("%s: %w", name, err)}
 }

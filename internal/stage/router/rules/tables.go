@@ -57,7 +57,7 @@ type entry struct {
 	line   int
 }
 
-// found is an entry with what it may do and where it stands.
+// found is an entry with its rights and its place.
 type found struct {
 	entry
 	rights rights

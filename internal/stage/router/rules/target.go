@@ -76,7 +76,7 @@ type Step struct {
 // Trouble is a lookup that could not be made.
 type Trouble struct {
 	// Why is one word, for the name in deferred/: users, include, lists, forward, or the
-	// table whose source cannot tell: aliases, fqdnaliases, localnames, routes.
+	// table whose source does not provide it: aliases, fqdnaliases, localnames, routes.
 	Why string
 	Err error
 }

@@ -42,7 +42,7 @@ func (t *Tables) Verify(ctx context.Context, m address.Mailbox) (Target, error) 
 	return bad, nil
 }
 
-// somebody is what stands for the members that Verify does not look for.
+// somebody replaces the members that Verify does not look for.
 func (x *expansion) somebody(m address.Mailbox) error {
 	return x.add(Bitbucket, "-", m.String(), Nobody)
 }

@@ -40,7 +40,7 @@ func (r *Reports) Limit(ret string) int64 {
 }
 
 // LoadTexts reads the words of reports: the built-in ones, and instead of them those
-// in reports/LANGUAGE/KIND beside zmailer.conf. Its errors, *config.Error, tell of every
+// in reports/LANGUAGE/KIND beside zmailer.conf. Its errors, *config.Error, name every
 // text that cannot be used.
 func (r *Reports) LoadTexts(c *config.Config) (errs []error) {
 	texts, err := dsn.BuiltIn()

@@ -153,7 +153,7 @@ type stillness struct {
 	since time.Time
 }
 
-// stillThreads are the threads that make no progress although nothing is known to stand
+// stillThreads returns the threads that make no progress although nothing is known to be
 // against it.
 func (e *monitor) stillThreads() []alarm.Alarm {
 	limit := e.conf.Alarms.Progress

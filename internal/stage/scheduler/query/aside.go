@@ -131,7 +131,7 @@ func (a *asides) place(channel, host string) *asidePlace {
 }
 
 // showAside writes what a listing has of recipients that are in no thread, and gives their
-// number. A thread's own line stands for those of its channel and host.
+// number. A thread's own line includes those of its channel and host.
 func (s *session) showAside(k mailq.Kind, now time.Time) (rcpts int, err error) {
 	if k == mailq.Threads && len(s.asides.list) > 0 {
 		err = s.write(mailq.AppendLine(nil, "-/-/0"))

@@ -114,7 +114,7 @@ func (s *decisions) LogOperations(name string) {
 }
 
 // logOperationsIn logs the operations in a specification, a line for each recipient, and each once.
-// Those that were given while no scheduler ran stand in the history alone.
+// Those that were given while no scheduler ran are in the history alone.
 func (s *decisions) logOperationsIn(f *work) {
 	for i := range f.spec.History {
 		if operationWord(&f.spec.History[i]) != "" {

@@ -4,7 +4,7 @@
 // defines the interface between the two.
 //
 // Only CRLF ends a line, and only CRLF.CRLF ends a message after DATA. A bare CR and a bare
-// LF stay in the content as they came (a bare LF cannot be told from a line end in a message
+// LF stay in the content as they came (a bare LF cannot be distinguished from a line end in a message
 // file and is sent on as CRLF), so neither can be used for SMTP smuggling.
 //
 // # States and commands

@@ -88,7 +88,7 @@ func parseXCLIENT(arg string, c Client) (Client, error) {
 	return c, nil
 }
 
-// hostCharacters may stand in a host name, also in one that is an address.
+// hostCharacters are allowed in a host name, also in one that is an address.
 const hostCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]"
 
 // parseAttributes reads NAME=value words; a value that is not known is "".

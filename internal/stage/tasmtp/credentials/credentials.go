@@ -39,7 +39,7 @@ func (a *Account) ID() string {
 type Table struct{ accounts []Account }
 
 // Parse reads the file: HOST[:PORT] USER PASSWORD and options a line. What has blanks
-// stands in "quotes" with \" and \\.
+// is written in "quotes" with \" and \\.
 func Parse(file string, text []byte) (*Table, error) {
 	t := &Table{}
 	number := 0

@@ -31,7 +31,7 @@ type Source interface {
 func Run(ctx context.Context, from Source, every time.Duration) error {
 	_, err := tea.NewProgram(New(ctx, from, every), tea.WithAltScreen(), tea.WithContext(ctx), tea.WithoutSignalHandler()).Run()
 	if err != nil && (ctx.Err() != nil || errors.Is(err, tea.ErrInterrupted)) {
-		return nil // as told to
+		return nil // it was asked to end
 	}
 	if err != nil {
 		return fmt.Errorf("show on the terminal: %w", err)

@@ -160,7 +160,7 @@ func (p *parser) next() error {
 func (p *parser) plain() error {
 	end := strings.IndexFunc(p.text[p.at:], special)
 	if end == 0 {
-		return p.fail("", strconv.Quote(p.text[p.at:p.at+1])+" must be quoted")
+		return p.fail("", strconv.Quote(p.text[p.at:p.at+1])+" must be in quotes")
 	}
 	if end < 0 {
 		end = len(p.text) - p.at

@@ -118,7 +118,7 @@ func TestBreachesAreFound(t *testing.T) {
 		},
 		"a package without a layer": {
 			"internal/misc/a.go", "// Package misc does.\n//\n// Diagnostics: none.\npackage misc\n",
-			[]string{"internal/misc/a.go:1: internal/misc stands in no layer; say in internal/archtest what it may import"},
+			[]string{"internal/misc/a.go:1: internal/misc is in no layer; list in internal/archtest what it may import"},
 		},
 		"a long file": {
 			"internal/mail/status/a_test.go", "package status\n" + long,

@@ -65,9 +65,7 @@ func (r *running) ask(key string) string {
 
 func TestAnswersUntilItsInputEnds(t *testing.T) {
 	r := newRunning(t)
-	if got := r.ask("bond") + "|" + r.ask("q"); got != "OK jane|NOTFOUND " {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, r.ask("bond")+"|"+r.ask("q"), "OK jane|NOTFOUND ")
 	assert.Must(t, r.out.Close())
 	if err := <-r.ended; err != nil {
 		t.Errorf("got %v, want no error", err)
@@ -95,9 +93,7 @@ func TestChangedSettingsHoldFromTheNextQuestion(t *testing.T) {
 		t.Errorf("no database: got %q", got)
 	}
 	r.write("database = users.db\nquery = SELECT value FROM users WHERE name = :key\n")
-	if got := r.ask("bond") + "|" + r.ask("q"); got != "OK jane|NOTFOUND " {
-		t.Errorf("mended: got %q", got)
-	}
+	assert.Equal(t, r.ask("bond")+"|"+r.ask("q"), "OK jane|NOTFOUND ", "mended")
 }
 
 func TestSourceThatCannotBeServedIsRefused(t *testing.T) {

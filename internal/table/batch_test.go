@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // counting is a table that has every key.
@@ -89,9 +91,7 @@ func TestDel4MessageDoesNotWaitForALookupThatPanicked(t *testing.T) {
 			}
 			select {
 			case got := <-ended:
-				if got != "broken" {
-					t.Errorf("got %v, want the panic", got)
-				}
+				assert.Equal(t, got, "broken")
 			case <-time.After(10 * time.Second):
 				t.Fatal("it waits for ever")
 			}

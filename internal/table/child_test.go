@@ -147,9 +147,7 @@ func TestChildEndsWithItsInput(t *testing.T) {
 	}
 	assert.Must(t, k.Close())
 	awaitGone(t, pids(t, dir)[0])
-	if got := says(k, "bond"); got != "error" {
-		t.Errorf("closed: got %q, want an error", got)
-	}
+	assert.Equal(t, says(k, "bond"), "error", "closed")
 }
 
 func TestWhatAChildComplainsOfIsLoggedAndDoesNotFlood(t *testing.T) {
@@ -168,7 +166,5 @@ func TestWhatAChildComplainsOfIsLoggedAndDoesNotFlood(t *testing.T) {
 			t.Fatalf("not logged:\n%s", log.String())
 		}
 	}
-	if got := strings.Count(log.String(), "source-said"); got != heardLines {
-		t.Errorf("%d lines logged, want %d", got, heardLines)
-	}
+	assert.Equal(t, strings.Count(log.String(), "source-said"), heardLines, "lines logged")
 }

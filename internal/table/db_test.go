@@ -77,9 +77,7 @@ func TestCompiledTableSaysWhatItsTextSays(t *testing.T) {
 			}
 			// Before the first, behind the last, between two and parts of one.
 			for _, key := range []string{"", "a", "user", "user0a", "user1 ", "zz", "\x00", "\xff\xff", strings.Repeat("u", 70_000)} {
-				if got := says(k, key); got != "none" {
-					t.Errorf("%.20q: got %s, want none", key, got)
-				}
+				assert.Equal(t, says(k, key), "none", "%.20q", key)
 			}
 		})
 	}
@@ -92,9 +90,7 @@ func TestValueKeepsItsLinesAndItsFirstLineNumber(t *testing.T) {
 	if want := "joe,\n\n  |prog x"; v.Text != want || v.Where != "db:"+path+":3" || !ok || err != nil {
 		t.Errorf("got %+v, %v, %v, want %q of line 3", v, ok, err, want)
 	}
-	if got := says(k, "q"); got != `"|a, b"` {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, says(k, "q"), `"|a, b"`)
 }
 
 func TestDBThatCannotBeUsedIsNamed(t *testing.T) {
@@ -164,9 +160,7 @@ func TestCompiledTableActsAsWhoWroteItsText(t *testing.T) {
 		"a user does not speak for 2": {7, 8, Nobody},
 		"text of the user nobody":     {0, Nobody, Nobody},
 	} {
-		if got := actsAs(tt.owner, tt.source); got != tt.want {
-			t.Errorf("%s: got %d, want %d", name, got, tt.want)
-		}
+		assert.Equal(t, actsAs(tt.owner, tt.source), tt.want, name)
 	}
 }
 
@@ -240,9 +234,7 @@ func TestFlippedBitIsAnError(t *testing.T) {
 		}
 		assert.Must(t, os.WriteFile(path, b, 0o644))
 		k := openAs(t, "db:"+path, Options{Name: "aliases"})
-		if got := says(k, "bond"); got != "error" {
-			t.Errorf("%s: got %q, want an error", name, got)
-		}
+		assert.Equal(t, says(k, "bond"), "error", name)
 	}
 }
 
@@ -254,9 +246,7 @@ func TestReplacedTableIsUsedFromTheNextLookup(t *testing.T) {
 		t.Fatalf("got %q", got)
 	}
 	compiled(t, dir, text.Aliases, "a: new\nb: x\n")
-	if got := says(k, "a") + says(k, "b"); got != "newx" {
-		t.Errorf("got %q, want newx", got)
-	}
+	assert.Equal(t, says(k, "a")+says(k, "b"), "newx")
 }
 
 func TestTableThatIsAwayServesAMinuteAndThenFails(t *testing.T) {
@@ -269,30 +259,18 @@ func TestTableThatIsAwayServesAMinuteAndThenFails(t *testing.T) {
 	})
 	assert.Must(t, os.Rename(path, path+"~"))
 	for range 3 {
-		if got := says(k, "a") + says(k, "x"); got != "bnone" {
-			t.Errorf("just gone: got %q, want what it said before", got)
-		}
+		assert.Equal(t, says(k, "a")+says(k, "x"), "bnone", "just gone")
 	}
-	if got := strings.Count(log.String(), "table-refused"); got != 1 {
-		t.Errorf("said %d times, want once\n%s", got, log.String())
-	}
+	assert.Equal(t, strings.Count(log.String(), "table-refused"), 1, "lines in: %s", log.String())
 	clock = clock.Add(grace)
-	if got := says(k, "a") + says(k, "x"); got != "errorerror" {
-		t.Errorf("gone for a minute: got %q, want errors", got)
-	}
+	assert.Equal(t, says(k, "a")+says(k, "x"), "errorerror", "gone for a minute")
 	assert.Must(t, os.Rename(path+"~", path))
-	if got := says(k, "a") + says(k, "x"); got != "bnone" {
-		t.Errorf("back: got %q", got)
-	}
+	assert.Equal(t, says(k, "a")+says(k, "x"), "bnone", "back")
 	// Another's file in its place.
 	assert.Must(t, errors.Join(os.WriteFile(path+"~", []byte("no table"), 0o644), os.Rename(path+"~", path)))
-	if got := says(k, "a"); got != "b" {
-		t.Errorf("just replaced by nonsense: got %q, want what it said before", got)
-	}
+	assert.Equal(t, says(k, "a"), "b", "just replaced by nonsense")
 	clock = clock.Add(grace)
-	if got := says(k, "a"); got != "error" {
-		t.Errorf("replaced by nonsense for a minute: got %q, want an error", got)
-	}
+	assert.Equal(t, says(k, "a"), "error", "replaced by nonsense for a minute")
 }
 
 func TestTableReplacedUnderLoadGivesOldOrNewAlways(t *testing.T) {
@@ -379,7 +357,5 @@ func TestTableOverwrittenInPlaceIsNeverWrong(t *testing.T) {
 			}
 		}
 	}
-	if got := says(k, "user5999"); got != "a@5999.example" {
-		t.Errorf("written: got %q", got)
-	}
+	assert.Equal(t, says(k, "user5999"), "a@5999.example", "written")
 }

@@ -124,9 +124,7 @@ func TestServerIsAskedAndItsAnswersAreTaken(t *testing.T) {
 		if want := (Value{"jane, joe", Nobody, source}); v != want || !ok || err != nil {
 			t.Errorf("%s: got %+v, %v, %v, want %+v", source, v, ok, err, want)
 		}
-		if got := says(k, "q"); got != "none" {
-			t.Errorf("%s: got %q, want none", source, got)
-		}
+		assert.Equal(t, says(k, "q"), "none", source)
 	}
 	k := openAs(t, s.source+":users", Options{Name: "aliases"})
 	if _, _, err := k.Lookup(t.Context(), "bond"); err == nil || !strings.Contains(err.Error(), "PERM no map users") {
@@ -220,9 +218,7 @@ func TestLateAnswerIsNoAnswerToTheNextQuestion(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	<-release
-	if got := says(k, "bond"); got != "jane, joe" {
-		t.Errorf("got %q, want bond's value", got)
-	}
+	assert.Equal(t, says(k, "bond"), "jane, joe")
 }
 
 func TestServerThatComesBackIsUsedAgain(t *testing.T) {
@@ -242,22 +238,14 @@ func TestServerThatComesBackIsUsedAgain(t *testing.T) {
 		advance(lastPause)
 	}
 	s := serve(t, path, answering)
-	if got := says(k, "bond") + says(k, "q"); got != "jane, joenone" {
-		t.Errorf("up: got %q", got)
-	}
+	assert.Equal(t, says(k, "bond")+says(k, "q"), "jane, joenone", "up")
 	// Restarted between two questions: the first of the new one does not suffer.
 	s.kill()
 	s2 := serve(t, path, answering)
-	if got := says(k, "bond"); got != "jane, joe" {
-		t.Errorf("restarted: got %q", got)
-	}
-	if s2.asked.Load() != 1 {
-		t.Errorf("the new server has %d connections, want 1", s2.asked.Load())
-	}
+	assert.Equal(t, says(k, "bond"), "jane, joe", "restarted")
+	assert.Equal(t, s2.asked.Load(), 1, "connections of the new server")
 	for _, event := range []string{"source-down", "source-up"} {
-		if got := strings.Count(log.String(), event); got != 1 {
-			t.Errorf("%s: said %d times, want once\n%s", event, got, log.String())
-		}
+		assert.Equal(t, strings.Count(log.String(), event), 1, "times %s is in: %s", event, log.String())
 	}
 }
 
@@ -271,14 +259,10 @@ func TestFailingServerIsLeftAloneForAWhile(t *testing.T) {
 			t.Fatalf("got %q", got)
 		}
 	}
-	if got := s.asked.Load(); got != 2 {
-		t.Errorf("asked %d times at one moment, want 2", got)
-	}
+	assert.Equal(t, s.asked.Load(), 2, "questions at one moment")
 	clock = clock.Add(firstPause)
 	says(k, "x")
-	if got := s.asked.Load(); got != 3 {
-		t.Errorf("asked %d times after the pause, want 3", got)
-	}
+	assert.Equal(t, s.asked.Load(), 3, "questions after the pause")
 }
 
 func TestCallerThatGoesAwayGetsItsOwnReason(t *testing.T) {
@@ -301,9 +285,7 @@ func TestManyAskAtOnceOverFewConnections(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 200 {
 		all.Go(func() {
-			if got, want := says(k, fmt.Sprint(i)), fmt.Sprint(i)+"!"; got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
+			assert.Equal(t, says(k, fmt.Sprint(i)), fmt.Sprint(i)+"!")
 		})
 	}
 	all.Wait()
@@ -335,22 +317,14 @@ func TestAnswersAreRememberedAndFailuresAreNot(t *testing.T) {
 			t.Fatalf("got %q", got)
 		}
 	}
-	if got := asked.Load(); got != 2 {
-		t.Errorf("asked %d times, want 2", got)
-	}
+	assert.Equal(t, asked.Load(), 2, "questions")
 	down.Store(true)
 	clock = clock.Add(5*time.Second - 1)
-	if got := says(k, "a") + says(k, "x") + says(k, "new"); got != "bnoneerror" {
-		t.Errorf("down, remembered: got %q", got)
-	}
+	assert.Equal(t, says(k, "a")+says(k, "x")+says(k, "new"), "bnoneerror", "down, remembered")
 	clock = clock.Add(1)
-	if got := says(k, "a") + says(k, "x"); got != "errorerror" {
-		t.Errorf("down, forgotten: got %q", got)
-	}
+	assert.Equal(t, says(k, "a")+says(k, "x"), "errorerror", "down, forgotten")
 	down.Store(false)
-	if got := says(k, "a") + says(k, "x") + says(k, "new"); got != "bnonenone" {
-		t.Errorf("up: got %q", got)
-	}
+	assert.Equal(t, says(k, "a")+says(k, "x")+says(k, "new"), "bnonenone", "up")
 	for i := range 2 * cacheSize {
 		says(k, fmt.Sprint(i))
 	}

@@ -186,16 +186,12 @@ func TestEntriesOfAKeyAreItsValue(t *testing.T) {
 		"bond": "jane, joe", "BOND": "jane, joe", "bond@example.org": "jane, joe", "nobody": "none", "star*": "none", "star@example.org": "none",
 		"*": "none", "bo*": "none", ")(cn=*": "none", "\x00": "none", "": "none",
 	} {
-		if got := says(d, key); got != want {
-			t.Errorf("%q: got %q, want %q", key, got, want)
-		}
+		assert.Equal(t, says(d, key), want, key)
 	}
 	c := s.settings()
 	c.Attributes = nil
 	d = open(t, c, limit)
-	if got := says(d, "star*") + says(d, "nobody"); got != "none" {
-		t.Errorf("existence: got %q, want an empty value and none", got)
-	}
+	assert.Equal(t, says(d, "star*")+says(d, "nobody"), "none", "recipients that exist")
 }
 
 func TestDirectoryThatCannotBeAskedIsNeverANo(t *testing.T) {
@@ -223,13 +219,9 @@ func TestDirectoryThatCannotBeAskedIsNeverANo(t *testing.T) {
 	}
 	c := s.settings()
 	c.Base, c.IgnoreReferrals = "dc=example,dc=org", true
-	if got := says(open(t, c, limit), "bond"); got != "jane, joe" {
-		t.Errorf("the rest does not matter: got %q", got)
-	}
+	assert.Equal(t, says(open(t, c, limit), "bond"), "jane, joe", "the rest does not matter")
 	c.URLs = []string{"ldap://127.0.0.1:1", c.URLs[0]}
-	if got := says(open(t, c, limit), "bond"); got != "jane, joe" {
-		t.Errorf("the second server: got %q", got)
-	}
+	assert.Equal(t, says(open(t, c, limit), "bond"), "jane, joe", "the second server")
 }
 
 func TestDirectoryDownAndUpAgain(t *testing.T) {
@@ -245,15 +237,11 @@ func TestDirectoryDownAndUpAgain(t *testing.T) {
 		}
 	}
 	s.start()
-	if got := says(d, "bond") + says(d, "nobody"); got != "jane, joenone" {
-		t.Errorf("up again: got %q", got)
-	}
+	assert.Equal(t, says(d, "bond")+says(d, "nobody"), "jane, joenone", "up again")
 	// Restarted between two questions: the idle connection's end is no failure.
 	s.stop()
 	s.start()
-	if got := says(d, "nobody") + says(d, "bond"); got != "nonejane, joe" {
-		t.Errorf("restarted: got %q", got)
-	}
+	assert.Equal(t, says(d, "nobody")+says(d, "bond"), "nonejane, joe", "restarted")
 	// Stopped: it is connected to, and says nothing.
 	s.halt()
 	d.timeout = 200 * time.Millisecond
@@ -262,7 +250,5 @@ func TestDirectoryDownAndUpAgain(t *testing.T) {
 	}
 	assert.Must(t, s.cmd.Process.Signal(syscall.SIGCONT))
 	d.timeout = limit
-	if got := says(d, "bond"); got != "jane, joe" {
-		t.Errorf("going on: got %q", got)
-	}
+	assert.Equal(t, says(d, "bond"), "jane, joe", "going on")
 }

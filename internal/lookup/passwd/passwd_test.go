@@ -151,9 +151,7 @@ func TestChangeReplacesOneUsersLines(t *testing.T) {
 				}
 				lines = append(lines, line)
 			}
-			if text := strings.Join(lines, ""); text != tt.want {
-				t.Errorf("got\n%s\nwant\n%s", text, tt.want)
-			}
+			assert.Equal(t, strings.Join(lines, ""), tt.want)
 		})
 	}
 	if _, _, err := (Change{User: "a:b", Password: "x"}).Apply(nil); err == nil {

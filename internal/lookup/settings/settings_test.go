@@ -94,8 +94,6 @@ func TestKeyIsFilledInEscaped(t *testing.T) {
 		"bond":  "(|(a=<bond>)(b=<bond>)(c=<>)(d=100%s))",
 		"%u":    "(|(a=<%u>)(b=<%u>)(c=<>)(d=100%s))",
 	} {
-		if got := c.Fill(key, escape); got != want {
-			t.Errorf("%s: got %s, want %s", key, got, want)
-		}
+		assert.Equal(t, c.Fill(key, escape), want, key)
 	}
 }

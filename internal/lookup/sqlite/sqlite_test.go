@@ -67,14 +67,10 @@ func TestRowsOfAKeyAreItsValue(t *testing.T) {
 		"bond": "jane, joe", "null": "none", "nobody": "none", "o'hara": "x", "seven": "7",
 		"' OR 1=1 --": "none", "": "none", "\x00": "none", "ünïcode": "none",
 	} {
-		if got := says(d, key); got != want {
-			t.Errorf("%q: got %q, want %q", key, got, want)
-		}
+		assert.Equal(t, says(d, key), want, key)
 	}
 	d.c.Query = "SELECT :user || ' at ' || :domain, 1 WHERE :key LIKE '%@%'"
-	if got, want := says(d, "a@b@x.example"), "a@b at x.example"; got != want {
-		t.Errorf("parts: got %q, want %q", got, want)
-	}
+	assert.Equal(t, says(d, "a@b@x.example"), "a@b at x.example", "parts")
 }
 
 // Whatever is wrong with the file or the query, the answer is unknown.
@@ -115,13 +111,9 @@ func TestLockedDatabaseIsWaitedForAndThenAnError(t *testing.T) {
 	defer writer.Close()
 	writer.SetMaxOpenConns(1)
 	assert.Get(writer.Exec("BEGIN EXCLUSIVE"))(t)
-	if got := says(d, "bond"); !strings.Contains(got, "locked") {
-		t.Errorf("locked: got %q, want an error", got)
-	}
+	assert.Contains(t, says(d, "bond"), "locked", "locked")
 	assert.Get(writer.Exec("COMMIT"))(t)
-	if got := says(d, "bond"); got != "jane" {
-		t.Errorf("free: got %q", got)
-	}
+	assert.Equal(t, says(d, "bond"), "jane", "free")
 }
 
 func TestReplacedDatabaseIsAskedFromTheNextLookup(t *testing.T) {
@@ -134,17 +126,11 @@ func TestReplacedDatabaseIsAskedFromTheNextLookup(t *testing.T) {
 	}
 	create(t, path+".new", "INSERT INTO aliases VALUES ('bond','new',1)")
 	assert.Must(t, os.Rename(path+".new", path))
-	if got := says(d, "bond"); got != "new" {
-		t.Errorf("replaced: got %q", got)
-	}
+	assert.Equal(t, says(d, "bond"), "new", "replaced")
 	assert.Must(t, os.Remove(path))
-	if got := says(d, "bond"); !strings.Contains(got, "no such file") {
-		t.Errorf("removed: got %q, want an error", got)
-	}
+	assert.Contains(t, says(d, "bond"), "no such file", "removed")
 	create(t, path, "INSERT INTO aliases VALUES ('bond','back',1)")
-	if got := says(d, "bond"); got != "back" {
-		t.Errorf("back: got %q", got)
-	}
+	assert.Equal(t, says(d, "bond"), "back", "back")
 }
 
 // A database with a page of nothing, or without its end, gives what it had or an error.

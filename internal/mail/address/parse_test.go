@@ -3,6 +3,7 @@ package address
 import (
 	"strings"
 	"testing"
+
 	"zmailer/internal/run/assert"
 )
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
 	"zmailer/internal/run/assert"
 )
 

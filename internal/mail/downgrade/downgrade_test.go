@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 // convert converts a whole stored message.
@@ -111,12 +112,8 @@ func TestConversion(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			got, p, err := convert(c.in, false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(got, c.want); diff != "" {
-				t.Errorf("got -, want +:\n%s", diff)
-			}
+			assert.Must(t, err)
+			assert.Same(t, got, c.want)
 			if off := p.Size - int64(len(got)); max(off, -off) > 100+int64(len(got))/20 {
 				t.Errorf("size %d was estimated, it is %d", p.Size, len(got))
 			}

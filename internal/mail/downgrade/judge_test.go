@@ -17,9 +17,10 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
 	"github.com/emersion/go-message"
+
+	"zmailer/internal/run/assert"
 )
 
 var (
@@ -353,9 +354,7 @@ func TestDel5PythonsMessages(t *testing.T) {
 				t.Logf("%s: %s", f.Name(), refused.Reason)
 				continue
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			sent++
 			diff, err := compare(p, in, out)
 			if err != nil || diff != "" {

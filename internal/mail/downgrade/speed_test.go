@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
 	"zmailer/internal/run/assert"
 )
 

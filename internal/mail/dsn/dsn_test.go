@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
-	"github.com/google/go-cmp/cmp"
+	"zmailer/internal/run/assert"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -141,9 +140,7 @@ func TestReportsAreAsRecorded(t *testing.T) {
 				assert.Must(t, os.WriteFile(file, b.Bytes(), 0o644))
 			}
 			want := assert.Get(os.ReadFile(file))(t)
-			if diff := cmp.Diff(string(want), b.String()); diff != "" {
-				t.Errorf("report (-want +got):\n%s", diff)
-			}
+			assert.Same(t, b.String(), string(want), "report")
 			if i := bytes.IndexByte(b.Bytes(), '\r'); i >= 0 {
 				t.Errorf("a CR at byte %d", i)
 			}

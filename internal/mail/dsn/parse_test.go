@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"zmailer/internal/run/assert"
 
 	"github.com/emersion/go-message"
 	"github.com/emersion/go-message/textproto"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/assert"
 )
 
 // parsed is a report as its receiver sees it.
@@ -120,9 +120,7 @@ func FuzzWrite(f *testing.F) {
 			t.Fatalf("parts: got %v, want %d of them", p.types, want)
 		}
 		checkRecipient(t, p, final)
-		if got := p.original; !bytes.Equal(got, original) {
-			t.Errorf("returned: got %q, want %q", got, original)
-		}
+		assert.Same(t, p.original, original, "returned")
 		assert.Equal(t, strings.Join(p.header.Values("Auto-Submitted"), "|"), "auto-replied", "Auto-Submitted")
 	})
 }
@@ -142,9 +140,7 @@ func checkRecipient(t *testing.T, p *parsed, final string) {
 	if err != nil || m.IsNull() || !m.IsASCII() || len(m.String()) > 900 {
 		return
 	}
-	if got, want := p.recipients[0].Get("Final-Recipient"), "rfc822; "+m.String(); got != want {
-		t.Errorf("first recipient: got %q, want %q", got, want)
-	}
+	assert.Equal(t, p.recipients[0].Get("Final-Recipient"), "rfc822; "+m.String(), "first recipient")
 }
 
 // Z2: a large message is returned through a buffer of constant size.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
 	"github.com/emersion/go-message/textproto"
-	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 // example is a report that an RFC shows: what it is written from, and the fields
@@ -138,14 +138,10 @@ func TestExamplesOfTheRFCs(t *testing.T) {
 			for _, h := range p.recipients {
 				got.Recipients = append(got.Recipients, flat(h))
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("go-message (-want +got):\n%s\n%s", diff, text)
-			}
+			assert.Same(t, got, want, "go-message: %s", text)
 			file := filepath.Join(t.TempDir(), "report.eml")
 			assert.Must(t, os.WriteFile(file, []byte(text), 0o600))
-			if diff := cmp.Diff([]seen{want}, python(t, file)); diff != "" {
-				t.Errorf("Python (-want +got):\n%s", diff)
-			}
+			assert.Same(t, python(t, file), []seen{want}, "Python")
 		})
 	}
 }
@@ -188,9 +184,7 @@ func TestPythonReadsEveryReport(t *testing.T) {
 		}
 		for k := range r.Recipients {
 			want := flat(mustFields(t, &r.Recipients[k], r.utf8()))
-			if diff := cmp.Diff(want, got.Recipients[k]); diff != "" {
-				t.Errorf("%s, recipient %d (-want +got):\n%s", names[i], k, diff)
-			}
+			assert.Same(t, got.Recipients[k], want, "%s, recipient %d", names[i], k)
 		}
 		if want := r.Recipients[0].Action; got.Recipients[0]["Action"] != string(want) {
 			t.Errorf("%s: got action %q, want %q", names[i], got.Recipients[0]["Action"], want)

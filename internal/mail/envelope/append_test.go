@@ -5,9 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
-	"github.com/google/go-cmp/cmp"
+	"zmailer/internal/run/assert"
 )
 
 func TestEnvelopeIsWrittenInCanonicalOrder(t *testing.T) {
@@ -21,14 +20,10 @@ func TestEnvelopeIsWrittenInCanonicalOrder(t *testing.T) {
 		"fullname James Bond\nloginname bond\nvia v\nuser u\nverbose ../public/v\nchannel error\nenvid E\nnotaryret FULL\n" +
 		"todsn NOTIFY=NEVER\nto <a@b>\nto <\"c d\"@e>\nenv-end\n"
 	got := assert.Get(Append([]byte("before\n"), e))(t)
-	if diff := cmp.Diff("before\n"+want, string(got)); diff != "" {
-		t.Errorf("envelope (-want +got):\n%s", diff)
-	}
+	assert.Same(t, string(got), "before\n"+want, "envelope")
 	m := assert.Get(Read(bytes.NewReader([]byte(want))))(t)
 	e.Octets, e.Unknown = -1, nil
-	if diff := cmp.Diff(*e, m.Envelope); diff != "" {
-		t.Errorf("read again (-want +got):\n%s", diff)
-	}
+	assert.Same(t, m.Envelope, *e, "read again")
 }
 
 // No one can put an envelope line into another value.
@@ -97,9 +92,7 @@ func TestHeaderFieldsArePartedWithoutLosingAByte(t *testing.T) {
 				got = append(got, field{f.Name, f.Value()})
 				all = append(all, f.Raw...)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("fields (-want +got):\n%s", diff)
-			}
+			assert.Same(t, got, c.want, "fields")
 			assert.Equal(t, string(all), c.in)
 		})
 	}

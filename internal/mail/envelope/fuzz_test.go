@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 // Whatever a file holds, Read returns either what it is or that it is broken; what it

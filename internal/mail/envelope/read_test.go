@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"zmailer/internal/run/assert"
 
-	"github.com/google/go-cmp/cmp"
+	"zmailer/internal/run/assert"
 )
 
 // dsn gives recipients of one address each without a todsn.
@@ -88,9 +87,7 @@ func TestEnvelopesAreRead(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			m := assert.Get(Read(strings.NewReader(c.in)))(t)
-			if diff := cmp.Diff(c.want, m.Envelope); diff != "" {
-				t.Errorf("envelope (-want +got):\n%s", diff)
-			}
+			assert.Same(t, m.Envelope, c.want, "envelope")
 			assert.Equal(t, string(m.Header), c.header, "header")
 			assert.Equal(t, c.in[m.BodyOffset:], c.body)
 			checkOffsets(t, []byte(c.in), m)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
 	"zmailer/internal/run/assert"
 )
 
@@ -23,9 +24,7 @@ func TestRecordedFilesPrintBackByteForByte(t *testing.T) {
 				t.Errorf("unknown keywords: got %q, want none", m.Unknown)
 			}
 			got := assert.Get(Append(nil, &m.Envelope))(t)
-			if want := file[:m.HeaderOffset]; !bytes.Equal(got, want) {
-				t.Errorf("envelope: got\n%s\nwant\n%s", got, want)
-			}
+			assert.Same(t, got, file[:m.HeaderOffset], "envelope")
 			if got, want := file[m.HeaderOffset:m.BodyOffset], string(m.Header)+"\n"; string(got) != want {
 				t.Errorf("header: got\n%s\nwant\n%s", got, want)
 			}

@@ -9,19 +9,18 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
-	"zmailer/internal/wire/milter/miltertest"
 
 	"github.com/emersion/go-milter"
 
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
+	"zmailer/internal/wire/milter/miltertest"
 )
 
 var client = netip.MustParseAddrPort("192.0.2.1:4711")
@@ -85,9 +84,7 @@ func TestFilterHearsTheWholeTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = []string{"mail c@c.example ", "abort", "mail c@c.example ", "header A:b", "headers", "body ID1"}
-	if got := p.Heard(); !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
-	}
+	assert.Same(t, p.Heard(), want)
 }
 
 func TestFilterOnAUnixSocketAndAClientOnOne(t *testing.T) {
@@ -158,9 +155,7 @@ func TestChangesComeAsTheFilterWantsThem(t *testing.T) {
 		{Kind: ChangeField, Index: 1, Name: "Cc"}, {Kind: AddRecipient, Address: "<n@n.example>"}, {Kind: DeleteRecipient, Address: "<b@b.example>"},
 		{Kind: ChangeSender, Address: "<new@a.example>"}, {Kind: Quarantine, Value: "looks bad"},
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v", got)
-	}
+	assert.Same(t, got, want)
 	if body.String() != "new body\n" {
 		t.Errorf("body %q", &body)
 	}
@@ -175,9 +170,7 @@ func TestFilterLeavesStepsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"mail a@a.example ann", "header A:b", "body ID1"}
-	if got := p.Heard(); !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
-	}
+	assert.Same(t, p.Heard(), want)
 }
 
 func TestTroubleIsAnError(t *testing.T) {
@@ -273,9 +266,7 @@ func TestNewBodyIsNotKept(t *testing.T) {
 	if _, _, err := content(t, s, "A: b\n\nbody", w); err != nil {
 		t.Fatal(err)
 	}
-	if want := size / len(piece) * (len(piece) - 4000); w.n != want {
-		t.Errorf("%d bytes, want %d", w.n, want)
-	}
+	assert.Equal(t, w.n, size/len(piece)*(len(piece)-4000), "bytes")
 	if w.most > 40<<20 {
 		t.Errorf("the heap has grown to %d bytes", w.most)
 	}
@@ -334,9 +325,7 @@ func TestNULEndsNoString(t *testing.T) {
 	want := []string{"connect c?d tcp4 192.0.2.1 ", "helo h?i x?{auth_authen}?root", "mail a?b@c a?b", "header A:b?Subject?c", "headers", "body bo\x00dy "}
 	got := p.Heard()
 	got[len(got)-1] = strings.TrimSuffix(got[len(got)-1], "ID1")
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
-	}
+	assert.Same(t, got, want)
 }
 
 func TestLongFieldIsCutForTheFilter(t *testing.T) {

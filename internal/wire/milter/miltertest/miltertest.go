@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/emersion/go-milter"
+
+	"zmailer/internal/run/assert"
 )
 
 // Filter accepts everything unless a test sets an answer.
@@ -39,9 +41,7 @@ type Filter struct {
 func (f *Filter) Serve(t testing.TB) *Filter {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return f.ServeOn(t, l)
 }
 

@@ -4,6 +4,7 @@ import (
 	"net"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/helper/helpertest"
 	"zmailer/internal/stage/scheduler/agents"
 )
@@ -27,9 +28,7 @@ func TestANewConnectionGetsTheOldestUnusedPlace(t *testing.T) {
 		}
 		others = append(others, other)
 	}
-	if len(l.all) != schedulersAtOnce {
-		t.Errorf("%d are served, want %d", len(l.all), schedulersAtOnce)
-	}
+	assert.Equal(t, len(l.all), schedulersAtOnce, "connections served")
 	for i, c := range others {
 		_, err := c.Write([]byte("{}"))
 		if left := err != nil; left != (i < 2) {
@@ -39,7 +38,5 @@ func TestANewConnectionGetsTheOldestUnusedPlace(t *testing.T) {
 	for _, p := range append([]*place(nil), l.all...) {
 		l.leave(p)
 	}
-	if len(l.all) != 0 {
-		t.Errorf("%d are left", len(l.all))
-	}
+	assert.Equal(t, len(l.all), 0, "connections left")
 }

@@ -66,9 +66,7 @@ func TestResubmitChooses(t *testing.T) {
 			if err != nil {
 				out += err.Error()
 			}
-			if code != tt.code {
-				t.Errorf("got exit code %d, want %d: %s", code, tt.code, out)
-			}
+			assert.Equal(t, code, tt.code, "exit code: %s", out)
 			wantIn(t, out, strings.NewReplacer(replace...).Replace(tt.says))
 			got := ""
 			router := o.Names(t, postoffice.Router)
@@ -79,9 +77,7 @@ func TestResubmitChooses(t *testing.T) {
 					t.Errorf("%s is nowhere", names[i])
 				}
 			}
-			if got != tt.want {
-				t.Errorf("went: %q, want %q: %s", got, tt.want, out)
-			}
+			assert.Equal(t, got, tt.want, "went: %s", out)
 		})
 	}
 }

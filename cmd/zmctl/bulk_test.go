@@ -34,9 +34,7 @@ func TestBulkOrderIsAboutEachMessage(t *testing.T) {
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d orders, %v", len(list), err)
 	}
-	if n := len(strings.Fields(mustDo(t, "orders", string(list[0])))); n != count {
-		t.Errorf("the order names %d messages, want %d", n, count)
-	}
+	assert.Equal(t, len(strings.Fields(mustDo(t, "orders", string(list[0])))), count, "messages in the operation")
 	wantIn(t, mustDo(t, "queue", "--summary"), fmt.Sprintf("%d held", count))
 	wantIn(t, mustDo(t, "undo"), fmt.Sprintf("undone for %d messages", count))
 	wantIn(t, mustDo(t, "queue", "--summary"), fmt.Sprintf("%d waiting", count))
@@ -104,9 +102,7 @@ func TestVerbsAskOnATerminal(t *testing.T) {
 		a.ExitErrHandler = func(*cli.Context, error) {}
 		a.Reader, a.Writer, a.ErrWriter = program, &out, io.Discard
 		err := a.RunContext(t.Context(), []string{"zmctl", "hold", "--all"})
-		if code := config.Exit(err); code != map[string]int{"y": 0, "n": 1}[answer] {
-			t.Errorf("%s: exit code %d, %v", answer, code, err)
-		}
+		assert.Equal(t, config.Exit(err), map[string]int{"y": 0, "n": 1}[answer], "%s: exit code, %v", answer, err)
 		wantIn(t, out.String(), "hold 1 recipient of 1 message? [y/N] ")
 		wantStates(t, "answer "+answer, map[string]string{"a1@x": want})
 	}
@@ -124,9 +120,7 @@ func TestStatusCountsWhatWasOrdered(t *testing.T) {
 	mustDo(t, "remove", a.ID.String())
 	out, _, _ := invoke(t, "status")
 	wantIn(t, out, "1           3h1m    held\n", "1           3h1m    frozen\n", "1           3h1m    waiting\n", "1 removed\n", "3 order\n")
-	if got, want := countFiles(t, o.Path("removed")), 1; got != want {
-		t.Errorf("removed/ holds %d files", got)
-	}
+	assert.Equal(t, countFiles(t, o.Path("removed")), 1, "files in removed/")
 }
 
 // S8: who gave an order and why stands in the specification, for those who read it

@@ -46,9 +46,7 @@ func TestCleanupDropsWhatIsOldAndTellsTheRest(t *testing.T) {
 		t.Errorf("got %+v, want the copy, the message, the order and the text beside what was discarded", x)
 	}
 	for dir, want := range map[string]string{"postman": hard, "deferred": deferred, "freezer": frozen, "removed": "", "orders": ""} {
-		if got := strings.Join(o.Names(t, dir), " "); got != want {
-			t.Errorf("%s: left %q, want %q", dir, got, want)
-		}
+		assert.Equal(t, strings.Join(o.Names(t, dir), " "), want, "%s: left", dir)
 	}
 	out, code, err := invoke(t, "cleanup", "--dry-run", "--json")
 	var x act.Cleanup

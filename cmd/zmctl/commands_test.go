@@ -89,9 +89,7 @@ func TestBadArgumentsAreExitCode64(t *testing.T) {
 		cmd := exec.Command(self, append(strings.Fields(name), "--no-such-flag")...)
 		cmd.Env = append(os.Environ(), "BE_ZMCTL=1", "ZCONFIG=", "POSTOFFICE="+t.TempDir())
 		out, _ := cmd.CombinedOutput()
-		if got := cmd.ProcessState.ExitCode(); got != config.ExitUsage {
-			t.Errorf("zmctl %s --no-such-flag: exit code %d\n%s", name, got, out)
-		}
+		assert.Equal(t, cmd.ProcessState.ExitCode(), config.ExitUsage, "zmctl %s --no-such-flag: exit code: %s", name, out)
 	}
 }
 
@@ -154,9 +152,7 @@ func TestShowInJSON(t *testing.T) {
 func TestVersionTellsWhatIsMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	out, code, _ := invoke(t, "version")
-	if code != 1 {
-		t.Errorf("exit code %d", code)
-	}
+	assert.Equal(t, code, 1, "exit code")
 	wantIn(t, out, "zmctl "+config.Version+", go1.", "find the program router")
 	out, _, _ = invoke(t, "version", "--json")
 	var b build

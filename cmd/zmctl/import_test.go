@@ -77,9 +77,7 @@ func TestImportThatIsKilledGoesOn(t *testing.T) {
 	}
 	got := imported(o, t)
 	for i := range messages {
-		if n := got[fmt.Sprintf("number %d", i)]; n != 1 {
-			t.Errorf("message %d is there %d times after %d kills", i, n, kills)
-		}
+		assert.Equal(t, got[fmt.Sprintf("number %d", i)], 1, "copies of message %d after %d kills", i, kills)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	if err != nil || len(left) > 0 {
@@ -116,9 +114,7 @@ func TestImportHolds(t *testing.T) {
 	wantIn(t, out, "2 messages with 2 recipients taken (2 of them to freezer/)")
 	out = mustDo(t, "freezer", "list")
 	wantIn(t, out, "import from maildir new/1700000000.M1.host: import --hold", "2 messages")
-	if n := len(imported(o, t)); n != 0 {
-		t.Errorf("%d messages are in router/", n)
-	}
+	assert.Equal(t, len(imported(o, t)), 0, "messages in router/")
 }
 
 func TestImportsExitCodes(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"zmailer/internal/run/assert"
 )
 
 func TestNamesOfSendmailAreCommands(t *testing.T) {
@@ -16,8 +16,6 @@ func TestNamesOfSendmailAreCommands(t *testing.T) {
 		"/usr/sbin/zmctl status":             "/usr/sbin/zmctl status",
 		"zmctl --config /c queue --older 1d": "zmctl --config /c queue --older 1d",
 	} {
-		if diff := cmp.Diff(strings.Fields(want), calledAs(strings.Fields(text))); diff != "" {
-			t.Errorf("%s: want -, got +\n%s", text, diff)
-		}
+		assert.Same(t, strings.Fields(want), calledAs(strings.Fields(text)), text)
 	}
 }

@@ -94,9 +94,7 @@ func TestPasswdChangesNothingWithoutAPassword(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, code, err := typed(t, strings.NewReader(tt.in), append([]string{"--config", conf, "passwd"}, tt.args...)...)
-			if code != tt.code {
-				t.Errorf("got %d, %v, want %d", code, err, tt.code)
-			}
+			assert.Equal(t, code, tt.code, err)
 			if text, err := os.ReadFile(path); err != nil || string(text) != "ann:old\n" {
 				t.Errorf("got %q, %v", text, err)
 			}

@@ -134,9 +134,7 @@ func TestRunKillsDaemonThatDoesNotEnd(t *testing.T) {
 func TestRunEndsWithDaemonThatCannotUseItsConfiguration(t *testing.T) {
 	x := startRun(t, []string{"DAEMON_scheduler=78"}, "run")
 	assert.Equal(t, x.end(t), config.ExitConfig, "exit code")
-	if got, want := len(x.order("up scheduler")), 1; got != want {
-		t.Errorf("scheduler was started %d times, want %d", got, want)
-	}
+	assert.Equal(t, len(x.order("up scheduler")), 1, "starts of the scheduler")
 	wantIn(t, strings.Join(x.seen, ""), "scheduler cannot use its configuration")
 }
 
@@ -167,9 +165,7 @@ func TestRunWithoutProgramsTellsWhatIsMissing(t *testing.T) {
 	office.New(t)
 	t.Setenv("PATH", t.TempDir())
 	_, code, err := invoke(t, "run")
-	if code != config.ExitOSErr {
-		t.Errorf("exit code: got %d, want %d", code, config.ExitOSErr)
-	}
+	assert.Equal(t, code, config.ExitOSErr, "exit code")
 	wantIn(t, err.Error(), "find the program smtpserver")
 }
 
@@ -204,9 +200,7 @@ func TestRunIsStrictAtTheFirstStartAlone(t *testing.T) {
 		}
 	}
 	slices.Sort(strict)
-	if !slices.Equal(strict, []string{"router", "scheduler"}) {
-		t.Errorf("--strict was given to %q, want router and scheduler once each", strict)
-	}
+	assert.Same(t, strict, []string{"router", "scheduler"}, "daemons with --strict")
 	assert.Must(t, x.cmd.Process.Signal(syscall.SIGTERM))
 	x.end(t)
 }

@@ -105,9 +105,7 @@ func TestAnswersAreCutAtTheWidth(t *testing.T) {
 			}
 		}
 	}
-	if got := mustDo(t, "queue", id); !strings.Contains(got, strings.Repeat("much ", 58)) {
-		t.Errorf("in a pipe: got\n%s", got)
-	}
+	assert.Contains(t, mustDo(t, "queue", id), strings.Repeat("much ", 58), "in a pipe")
 }
 
 // On a terminal there are colours, and nothing else is otherwise than in a pipe.

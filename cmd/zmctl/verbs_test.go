@@ -39,9 +39,7 @@ func wantStates(t *testing.T, what string, want map[string]string) {
 	t.Helper()
 	got := states(t, "--state", "queued")
 	for address, state := range want {
-		if got[address] != state {
-			t.Errorf("%s: %s is %q, want %q", what, address, got[address], state)
-		}
+		assert.Equal(t, got[address], state, "%s: %s", what, address)
 	}
 }
 
@@ -132,9 +130,7 @@ func TestVerbsRefuseWhatIsNotMeant(t *testing.T) {
 			out, code, err := invoke(t, append([]string{v.Name}, c.args...)...)
 			if what == "no terminal to ask on" && (v.Name == "release" || v.Name == "thaw") {
 				// Nothing can be released: there is nothing to ask about.
-				if code != 0 {
-					t.Errorf("%s, %s: exit code %d, %v", v.Name, what, code, err)
-				}
+				assert.Equal(t, code, 0, "%s, %s: exit code, %v", v.Name, what, err)
 				continue
 			}
 			if code != config.ExitUsage || !strings.Contains(err.Error(), c.part) {

@@ -41,9 +41,7 @@ func golden(t *testing.T, name, got string) {
 	}
 	want, err := os.ReadFile(file)
 	assert.Must(t, err)
-	if got != string(want) {
-		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
-	}
+	assert.Equal(t, got, string(want), "%s: %s", name, want)
 }
 
 // plantViews plants mail of several ages to several hosts, in every state of a recipient.

@@ -79,8 +79,6 @@ func exits(t *testing.T, code int, args ...string) string {
 func wantIn(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {
-		if !strings.Contains(text, p) {
-			t.Errorf("got\n%s\nwant %q in it", text, p)
-		}
+		assert.Contains(t, text, p)
 	}
 }

@@ -41,9 +41,7 @@ func TestTablesHaveMediansRangesAndRatios(t *testing.T) {
 		"5000 messages of 4 kB on 20 connections",
 		"![Rate](performance/rate.svg)",
 	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("no %q in\n%s", want, got)
-		}
+		assert.Contains(t, got, want)
 	}
 	if strings.Contains(got, "%!") {
 		t.Errorf("a number is missing:\n%s", got)
@@ -92,9 +90,7 @@ func TestResultsAreReplacedByScenario(t *testing.T) {
 		t.Errorf("the page is\n%s", text)
 	}
 	for _, want := range []string{"| 77.0 |", "### Latency", "### Growth"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
+		assert.Contains(t, text, want)
 	}
 	var kept report
 	b, err = os.ReadFile(filepath.Join(o.out, "results.json"))
@@ -112,7 +108,5 @@ func TestFiguresThatWereNotMeasuredStayEmpty(t *testing.T) {
 	m := &measured{Systems: []string{"zmailer", "exim"}, Runs: map[string][]values{"zmailer": {{"a": {5}}}}}
 	var b strings.Builder
 	m.row(&b, figure{Key: "a", Title: "a"})
-	if got, want := b.String(), "| a | 5.00 |  |  |\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, b.String(), "| a | 5.00 |  |  |\n")
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/run/assert"
@@ -121,9 +120,7 @@ func TestRecordsAreReadAroundTheRing(t *testing.T) {
 		got = append(got, pid, len(body), int(binary.NativeEndian.Uint64(body)))
 	}}}
 	tr.empty(&ring{mem: mem})
-	if diff := cmp.Diff(got, []int{4711, 8, 1, 4712, 16, 2}); diff != "" {
-		t.Errorf("got - want +:\n%s", diff)
-	}
+	assert.Same(t, got, []int{4711, 8, 1, 4712, 16, 2})
 	if tr.lost != 5 || page.Data_tail != at {
 		t.Errorf("got %d lost and the ring read to %d, want 5 and %d", tr.lost, page.Data_tail, at)
 	}
@@ -193,9 +190,7 @@ func TestTablesCompare(t *testing.T) {
 | processor, user, µs | 20 | 10 |
 | largest process, MB | 3.0 | 0.0 |
 `
-	if diff := cmp.Diff(b.String(), want); diff != "" {
-		t.Errorf("got - want +:\n%s", diff)
-	}
+	assert.Same(t, b.String(), want)
 	b.Reset()
 	printAll(&b, sets)
 	if got := b.String(); !strings.HasPrefix(got, "Delivered: before 100/s, after 200/s") || !strings.Contains(got, "| all processes | before | after |\n|---|---:|---:|\n| **system calls** | **7.0** | **1.0** |") {

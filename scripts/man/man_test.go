@@ -49,9 +49,7 @@ func read(t *testing.T, name string) string {
 
 func TestEveryProgramCommandAndFlagHasItsPlace(t *testing.T) {
 	programs := assert.Get(filepath.Glob("../../cmd/*"))(t)
-	if len(programs) != len(made.m.programs) {
-		t.Errorf("%d programs are described, there are %d", len(made.m.programs), len(programs))
-	}
+	assert.Equal(t, len(programs), len(made.m.programs), "programs described")
 	for _, p := range made.m.programs {
 		text := read(t, p.Name+".8")
 		checkFlags(t, p.Name, text, p.Flags)
@@ -205,25 +203,17 @@ func TestHelpTextsKeepTheirExamples(t *testing.T) {
 	text := "Does * things:\n    prog *x*\n    prog -y\nand more, see docs/queue.md.\n\nExit codes: 0 done, 1 not done; 75 try\nagain."
 	rest, exits := cutExits(text)
 	want := "Does \\* things:\n\n```\nprog *x*\nprog -y\n```\n\nand more, see zmailer-queue(7).\n\n"
-	if got := prose(rest); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, prose(rest), want)
 	var b strings.Builder
 	writeExits(&b, exits)
-	if got, want := b.String(), "# EXIT STATUS\n\n**0**\n: done\n\n**1**\n: not done\n\n**75**\n: try again\n\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, b.String(), "# EXIT STATUS\n\n**0**\n: done\n\n**1**\n: not done\n\n**75**\n: try again\n\n")
 }
 
 func TestTablesBecomeColumnsOrLists(t *testing.T) {
 	narrow := "| a | b |\n|---|---|\n| `x` | one \\| two |\n"
-	if got, want := adapt(narrow), "\n```\na  b\nx  one | two\n```\n\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, adapt(narrow), "\n```\na  b\nx  one | two\n```\n\n")
 	long := strings.Repeat("long ", 20)
 	wide := "| key | default | meaning |\n|---|---|---|\n| `x` | | " + long + "|\n| `y` | 7 | see [spool.md](spool.md) |\n"
 	want := "\n`x`\n: *meaning*: " + strings.TrimSpace(long) + "\n\n`y`\n: *default*: 7  \n*meaning*: see **zmailer-spool**(5)\n\n\n"
-	if got := adapt(wide); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, adapt(wide), want)
 }

@@ -158,12 +158,8 @@ func TestMboxIsReadBack(t *testing.T) {
 	for _, l := range letters([]byte(whole + whole[:len(whole)/4] + "\n\n" + whole)) {
 		(&soak{books: b}).fromBox("/m/box", l)
 	}
-	if got := m.places["/m/box"].arrivals; got != 4 {
-		t.Errorf("%d whole messages, want 4", got)
-	}
-	if got := b.torn["/m/box"]; got != 1 {
-		t.Errorf("%d torn ones, want 1", got)
-	}
+	assert.Equal(t, m.places["/m/box"].arrivals, 4, "whole messages")
+	assert.Equal(t, b.torn["/m/box"], 1, "torn ones")
 }
 
 // A seed gives the same messages whatever else happens.
@@ -176,9 +172,7 @@ func TestSeedRepeatsItsMessages(t *testing.T) {
 		}
 		return text
 	}
-	if got, want := list(), list(); got != want {
-		t.Errorf("the same seed gave %s, and before that %s", got, want)
-	}
+	assert.Equal(t, list(), list(), "two runs with the same seed")
 }
 
 // The message that a spool file belongs to is found in its head.

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestSummaryCountsTestsWithoutSubtests(t *testing.T) {
@@ -92,7 +94,5 @@ func TestSummaryCountsTestsWithoutSubtests(t *testing.T) {
 }
 
 func TestLastLineIsTheCount(t *testing.T) {
-	if got, want := (counts{3, 2, 1}).String(), "3 passed, 2 failed, 1 skipped"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, (counts{3, 2, 1}).String(), "3 passed, 2 failed, 1 skipped")
 }

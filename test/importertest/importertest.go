@@ -14,11 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"zmailer/internal/admin/importer"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 var update = flag.Bool("update", false, "write golden files")
@@ -27,9 +26,7 @@ var update = flag.Bool("update", false, "write golden files")
 func Text(t *testing.T, s importer.Source) string {
 	t.Helper()
 	refs, err := s.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	var b strings.Builder
 	for _, ref := range refs {
 		fmt.Fprintf(&b, "=== %s\n", ref.Name)
@@ -73,9 +70,7 @@ func message(t *testing.T, b *strings.Builder, l *importer.Message) {
 		}
 	}
 	if l.Close != nil {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, l.Close())
 	}
 }
 
@@ -83,17 +78,11 @@ func message(t *testing.T, b *strings.Builder, l *importer.Message) {
 func Golden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
+	assert.Must(t, err)
+	assert.Same(t, got, string(want), file)
 }
 
 // Copy copies a queue into a directory of the test, with the modes of its files, and makes
@@ -101,13 +90,9 @@ func Golden(t *testing.T, file, got string) {
 func Copy(t *testing.T, from string, dirs ...string) string {
 	t.Helper()
 	to := t.TempDir()
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.CopyFS(to, os.DirFS(from)))
 	for _, d := range dirs {
-		if err := os.MkdirAll(filepath.Join(to, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, os.MkdirAll(filepath.Join(to, d), 0o755))
 	}
 	return to
 }
@@ -116,13 +101,9 @@ func Copy(t *testing.T, from string, dirs ...string) string {
 func Take(t *testing.T, disk durable.FS, s importer.Source) importer.Sum {
 	t.Helper()
 	p, err := postoffice.Open(postoffice.Config{FS: disk})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	sum, err := importer.Run(t.Context(), importer.Config{PostOffice: p, Source: s, System: "test", Path: "/old", Move: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return sum
 }
 
@@ -130,13 +111,9 @@ func Take(t *testing.T, disk durable.FS, s importer.Source) importer.Sum {
 func Disk(t *testing.T) durable.FS {
 	t.Helper()
 	disk, err := durable.NewOS(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	t.Cleanup(func() { disk.Close() })
-	if err := postoffice.Init(disk); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, postoffice.Init(disk))
 	return disk
 }
 
@@ -150,9 +127,7 @@ func All(t *testing.T, dir string, but ...string) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return list
 }
 
@@ -166,8 +141,6 @@ func Files(t *testing.T, dir string) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return list
 }

@@ -111,14 +111,10 @@ func TestMailIsTakenOnceWithItsEnvelopeAndAge(t *testing.T) {
 	if diff := cmp.Diff(wanted(130), names(all)); diff != "" {
 		t.Fatalf("messages (-want +got):\n%s", diff)
 	}
-	if want := (Sum{Taken: 130, Recipients: 162, Held: 43}); sum != want {
-		t.Errorf("got %+v, want %+v", sum, want)
-	}
+	assert.Equal(t, sum, Sum{Taken: 130, Recipients: 162, Held: 43})
 	m := all["M00 r0@far.example"]
-	if diff := cmp.Diff(envelope.Envelope{External: true, Comments: []string{"imported from postfix M00"}, Via: "import", HasFrom: true, From: "s@old.example",
-		EnvID: "E0", NotaryRet: "HDRS", Recipients: []envelope.Recipient{{Address: "r0@far.example", DSN: "NOTIFY=DELAY"}}, Octets: m.env.Octets}, m.env); diff != "" {
-		t.Errorf("envelope (-want +got):\n%s", diff)
-	}
+	assert.Same(t, m.env, envelope.Envelope{External: true, Comments: []string{"imported from postfix M00"}, Via: "import", HasFrom: true, From: "s@old.example",
+		EnvID: "E0", NotaryRet: "HDRS", Recipients: []envelope.Recipient{{Address: "r0@far.example", DSN: "NOTIFY=DELAY"}}, Octets: m.env.Octets}, "envelope")
 	if late := m.age.Sub(time.Unix(1_700_000_000, 0)); late < 0 || late > time.Second || m.dir != postoffice.Router {
 		t.Errorf("in %s/, %v younger than in the old queue", m.dir, late)
 	}
@@ -129,9 +125,7 @@ func TestMailIsTakenOnceWithItsEnvelopeAndAge(t *testing.T) {
 	if err != nil || again != (Sum{Before: 130}) {
 		t.Errorf("a second import: %+v, %v", again, err)
 	}
-	if diff := cmp.Diff(wanted(130), names(messages(t, disk))); diff != "" {
-		t.Errorf("after a second import (-want +got):\n%s", diff)
-	}
+	assert.Same(t, names(messages(t, disk)), wanted(130), "after a second import")
 }
 
 func TestHeldMailSaysWhyBesideIt(t *testing.T) {
@@ -180,12 +174,8 @@ func TestMovedMailLeavesTheOldQueue(t *testing.T) {
 	}
 	want := []string{"deferred/M00 before true ", "deferred/M01 left false still being written",
 		"deferred/M02 failed false no sender is in it", "deferred/M03 done false "}
-	if diff := cmp.Diff(want, told); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
-	}
-	if n := len(messages(t, disk)); n != 1 {
-		t.Errorf("%d messages are in the postoffice, want 1", n)
-	}
+	assert.Same(t, told, want, "told")
+	assert.Equal(t, len(messages(t, disk)), 1, "messages in the postoffice")
 }
 
 // What is left of a message is removed if an earlier import took it: by its key, or by what
@@ -225,9 +215,7 @@ func TestBrokenLetterLeavesNothingBehind(t *testing.T) {
 	if left, err := p.Imports.List("import-"); err != nil || len(left) > 0 {
 		t.Errorf("imports/ has %q, %v", left, err)
 	}
-	if n := len(messages(t, disk)); n != 1 {
-		t.Errorf("%d messages are in the postoffice, want 1", n)
-	}
+	assert.Equal(t, len(messages(t, disk)), 1, "messages in the postoffice")
 }
 
 func TestDryRunChangesNothing(t *testing.T) {

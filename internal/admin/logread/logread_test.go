@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,9 +90,7 @@ func TestJSONOfATextLineIsThatOfTheJSONLog(t *testing.T) {
 			t.Fatalf("%v: %s", err, b)
 		}
 		for k, v := range want {
-			if got[k] != v {
-				t.Errorf("%s: got %v, want %v", k, got[k], v)
-			}
+			assert.Equal(t, got[k], v, k)
 		}
 		if len(got) != len(want) {
 			t.Errorf("got %v, want %v", got, want)
@@ -177,9 +174,7 @@ func TestRotatedFilesAreReadOldestFirst(t *testing.T) {
 		for _, name := range names {
 			assert.Must(t, EachOf(name, collect(&got)))
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("since %s: got %q, want %q", since, got, want)
-		}
+		assert.Same(t, got, want, "since %s", since)
 	}
 	if err := EachOf(path+".none", collect(new([]string))); err == nil || !strings.Contains(err.Error(), ".none") {
 		t.Errorf("a missing file: got %v", err)

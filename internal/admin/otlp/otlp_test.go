@@ -159,9 +159,7 @@ func TestDeliveriesOfOneSecondKeepTheirTimes(t *testing.T) {
 		got = append(got, fmt.Sprint(x.Name, " ", start, "-", end, " ", attr(x.Attributes, "zmailer.recipients")))
 	}
 	want := []string{"queue smtp 9ms-10ms 2", "deliver smtp 10ms-100ms 2", "queue smtp 9ms-60ms 1", "deliver smtp 60ms-101ms 1", "queue smtp 809ms-860ms 1", "deliver smtp 860ms-900ms 1"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	assert.Same(t, got, want)
 }
 
 // An identifier is no way to try addresses: it is the same whoever the recipient is, and
@@ -179,9 +177,7 @@ func TestIdentifiersDoNotDependOnAddresses(t *testing.T) {
 	got := identifiers(Options{}, text)
 	others := strings.NewReplacer("ann@", "pat@", "eve@", "sue@", "host=eve", "host=sue").Replace(text)
 	for what, list := range map[string][]string{"other recipients": identifiers(Options{}, others), "with addresses": identifiers(Options{Addresses: true}, text)} {
-		if !slices.Equal(got, list) {
-			t.Errorf("%s: got the identifiers\n%q, want\n%q", what, list, got)
-		}
+		assert.Same(t, got, list, "%s: the identifiers", what)
 	}
 	slices.Sort(got)
 	if all := len(got); len(slices.Compact(got)) != all {

@@ -191,9 +191,7 @@ func TestDur6IncompleteDraftsAreNoCopies(t *testing.T) {
 			}
 			bad, _ := problems(t, o, check.Options{})
 			for _, d := range drafts {
-				if !slices.Equal(bad[d], []check.Problem{check.Incomplete}) {
-					t.Errorf("%s: got %q, want %s alone", d, bad[d], check.Incomplete)
-				}
+				assert.Same(t, bad[d], []check.Problem{check.Incomplete}, d)
 			}
 			assert.Must(t, scheduler())
 			mended(t, o)

@@ -174,9 +174,7 @@ func TestOnlyTheseIDsCanMatch(t *testing.T) {
 		if !ok {
 			got = "-"
 		}
-		if got != want {
-			t.Errorf("%s: got %s, want %s", text, got, want)
-		}
+		assert.Equal(t, got, want, text)
 	}
 	if _, ok := (Selector{}).IDs(); ok || !(Selector{}).Empty() || All().Empty() {
 		t.Error("an empty selector has IDs, or is not empty")

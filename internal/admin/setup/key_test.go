@@ -35,8 +35,6 @@ func TestSec1LinkUnderTheNameOfAKeyIsNotGivenAway(t *testing.T) {
 	for name, want := range map[string]uint32{"shadow": 0, "key.moved": 4242, "keys": 4242} {
 		info, err := os.Lstat(filepath.Join(dir, name))
 		assert.Must(t, err)
-		if got := info.Sys().(*syscall.Stat_t).Uid; got != want {
-			t.Errorf("%s belongs to uid %d, want %d", name, got, want)
-		}
+		assert.Equal(t, info.Sys().(*syscall.Stat_t).Uid, want, "owner of %s", name)
 	}
 }

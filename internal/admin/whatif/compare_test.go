@@ -6,8 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/router/route"
 )
 
@@ -172,9 +171,7 @@ func TestDifferencesOfAMessage(t *testing.T) {
 				got = append(got, text)
 			}
 			slices.Sort(got)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("want -, got +\n%s", diff)
-			}
+			assert.Same(t, tt.want, got)
 		})
 	}
 }

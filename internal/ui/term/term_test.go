@@ -91,9 +91,7 @@ func TestColumnsStandBelowEachOther(t *testing.T) {
 	table.Width = 20
 	fmt.Fprintf(table, "abcdef\tx\n例え\tx\ncafe\u0301\tx\n%s\tx\n", Paint(true).Red("例"))
 	assert.Must(t, table.Flush())
-	if want := "abcdef  x\n例え    x\ncafe\u0301    x\n\x1b[31m例\x1b[0m      x\n"; got.String() != want {
-		t.Errorf("got\n%s, want\n%s", got.String(), want)
-	}
+	assert.Equal(t, got.String(), "abcdef  x\n例え    x\ncafe\u0301    x\n\x1b[31m例\x1b[0m      x\n")
 }
 
 func TestLinesAreCutAtTheWidth(t *testing.T) {

@@ -90,9 +90,7 @@ func TestCountsAreThoseOfTheDisk(t *testing.T) {
 	var out bytes.Buffer
 	assert.Must(t, x.Print(&out, 0))
 	for _, want := range []string{"no router runs, scheduler: ", "router    3         2h", "deferred  1         3d"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("got\n%s\nwant %q in it", out.String(), want)
-		}
+		assert.Contains(t, out.String(), want)
 	}
 }
 
@@ -201,9 +199,7 @@ func TestTextIsCleanAndBounded(t *testing.T) {
 		t.Errorf("got %q", text)
 	}
 	for _, want := range []string{"and 25 more", "accepted   12\n", "failed     0.5\n", "scheduler runs for 1h1m", "too-old", "no route"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("got\n%s\nwant %q in it", text, want)
-		}
+		assert.Contains(t, text, want)
 	}
 }
 
@@ -229,21 +225,13 @@ func TestSparksShowTheNewestAtTheRight(t *testing.T) {
 func BenchmarkTake(b *testing.B) {
 	dir := b.TempDir()
 	f, err := durable.NewOS(dir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, err)
 	defer f.Close()
-	if err := postoffice.Init(f); err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, postoffice.Init(f))
 	po, err := postoffice.Open(postoffice.Config{FS: f})
-	if err != nil {
-		b.Fatal(err)
-	}
+	assert.Must(b, err)
 	for i := range 1000 {
-		if err := os.WriteFile(filepath.Join(dir, "router", fmt.Sprint(1000+i)), nil, 0o600); err != nil {
-			b.Fatal(err)
-		}
+		assert.Must(b, os.WriteFile(filepath.Join(dir, "router", fmt.Sprint(1000+i)), nil, 0o600))
 	}
 	s := New(po, dir)
 	defer s.Close()

@@ -81,9 +81,7 @@ func TestFailuresAreCountedByNetwork(t *testing.T) {
 	}
 	now = now.Add(triesForget + time.Second)
 	tr.count("198.51.100.2", false)
-	if len(tr.failed) != 1 {
-		t.Errorf("%d clients are known", len(tr.failed))
-	}
+	assert.Equal(t, len(tr.failed), 1, "clients")
 }
 
 // A user who logs in very often loses his own logins, the oldest first, and no one else's.
@@ -199,9 +197,7 @@ func TestOrderOutlivesItsBrowser(t *testing.T) {
 	}
 	close(l.end)
 	_, page := v.post("/act", url.Values{"csrf": {csrf}, "verb": {"hold"}, "id": {someID}, "sure": {"yes"}})
-	if !strings.Contains(page, "look at Orders before you repeat it") {
-		t.Errorf("got\n%s", page)
-	}
+	assert.Contains(t, page, "look at Orders before you repeat it")
 }
 
 // What turns text round is shown as its code, in names of threads too; what is right-to-left
@@ -226,9 +222,7 @@ func TestNamesTurnNothingRound(t *testing.T) {
 	} {
 		_, page := v.get(path)
 		for _, text := range want {
-			if !strings.Contains(page, "<bdi>"+text+"</bdi>") {
-				t.Errorf("%s: %s stands bare in\n%s", path, text, page)
-			}
+			assert.Contains(t, page, "<bdi>"+text+"</bdi>", path)
 		}
 	}
 }

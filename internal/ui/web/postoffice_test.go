@@ -103,9 +103,7 @@ func TestPageGivesOrdersAndTakesThemBack(t *testing.T) {
 			undone := b.text("/undo", url.Values{"csrf": {field(t, done, "csrf")}, "order": {field(t, done, "order")}})
 			wantIn(t, undone, "undone for 1 message", "by web/")
 			wantStates(t, o, "undone", map[string]string{"a1@x": view.Waiting, "b1@x": view.Waiting})
-			if again := b.text("/undo", url.Values{"csrf": {field(t, done, "csrf")}, "order": {field(t, done, "order")}}); !strings.Contains(again, "it was undone") {
-				t.Errorf("a second undo: got\n%s", again)
-			}
+			assert.Contains(t, b.text("/undo", url.Values{"csrf": {field(t, done, "csrf")}, "order": {field(t, done, "order")}}), "it was undone", "a second undo")
 		})
 	}
 }
@@ -180,9 +178,7 @@ func TestMissingThingsAreNotFound(t *testing.T) {
 		r, err := b.Get(b.server.URL + path)
 		assert.Must(t, err)
 		r.Body.Close()
-		if r.StatusCode != http.StatusNotFound {
-			t.Errorf("%s: got %d", path, r.StatusCode)
-		}
+		assert.Equal(t, r.StatusCode, http.StatusNotFound, path)
 	}
 	if n, err := Open(o.PostOffice, o.Dir, nil).Waiting(t.Context()); err == nil {
 		t.Errorf("without a scheduler: got %d", n)

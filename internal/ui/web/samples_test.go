@@ -61,9 +61,7 @@ func TestMinutesCountWhatTheLedgerSays(t *testing.T) {
 	}
 	want := [][4]int64{{0, 0, 0, -1}, {2, 0, 0, -1}, {0, 3, 3, -1}, {0, 0, 0, -1}, {0, 0, 0, 12}}
 	for i := range want {
-		if got[i] != want[i] {
-			t.Errorf("minute %d: got %v, want %v", i, got[i], want[i])
-		}
+		assert.Equal(t, got[i], want[i], "minute %d", i)
 	}
 	if h, q := list[2].quantile(0.5), list[2].quantile(0.95); h < 20*time.Millisecond || h > 50*time.Millisecond || q < 2*time.Hour || q > 12*time.Hour {
 		t.Errorf("got half within %v, 19 of 20 within %v", h, q)

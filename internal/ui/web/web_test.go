@@ -163,14 +163,10 @@ func (v *visitor) post(path string, form url.Values) (int, string) {
 
 func (v *visitor) read(r *http.Response, err error) (int, string) {
 	v.t.Helper()
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	assert.Must(v.t, err)
 	defer r.Body.Close()
 	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	assert.Must(v.t, err)
 	return r.StatusCode, string(b)
 }
 
@@ -230,9 +226,7 @@ func TestTextOfStrangersStaysText(t *testing.T) {
 	secret := v.csrf()
 	_, page := v.post("/act", url.Values{"csrf": {secret}, "verb": {"hold"}, "id": {someID}})
 	check("confirm", page)
-	if !strings.Contains(page, "Hold?") {
-		t.Errorf("it did not ask:\n%s", page)
-	}
+	assert.Contains(t, page, "Hold?", "questions")
 	_, page = v.post("/act", url.Values{"csrf": {secret}, "verb": {"hold"}, "id": {someID}, "sure": {"yes"}, "reason": {nasty}})
 	check("given", page)
 	_, page = v.post("/undo", url.Values{"csrf": {secret}, "order": {"20261121-031502-hold-4711"}})
@@ -269,9 +263,7 @@ func TestNobodySeesAnythingWithoutLogin(t *testing.T) {
 		t.Errorf("act: got %d", code)
 	}
 	for _, to := range []string{"//evil.example", "/\\evil.example", "https://evil.example", "/\t/evil.example", "javascript:alert(1)"} {
-		if got := inner(to); got != "/" {
-			t.Errorf("login leads to %q", got)
-		}
+		assert.Equal(t, inner(to), "/", "page after login")
 	}
 }
 
@@ -381,21 +373,13 @@ func TestPasswordsLetInAndGuessesWait(t *testing.T) {
 		return code
 	}
 	for i := range triesFree {
-		if code := try("wrong"); code != http.StatusUnauthorized {
-			t.Errorf("try %d: got %d", i, code)
-		}
+		assert.Equal(t, try("wrong"), http.StatusUnauthorized, "try %d", i)
 	}
-	if code := try("correct horse"); code != http.StatusTooManyRequests {
-		t.Errorf("after %d failures: got %d", triesFree, code)
-	}
+	assert.Equal(t, try("correct horse"), http.StatusTooManyRequests, "after %d failures", triesFree)
 	now = now.Add(triesPause)
-	if code := try("correct horse"); code != http.StatusOK {
-		t.Errorf("after a pause: got %d", code)
-	}
+	assert.Equal(t, try("correct horse"), http.StatusOK, "after a pause")
 	v.post("/act", url.Values{"csrf": {v.csrf()}, "verb": {"release"}, "id": {someID}, "sure": {"yes"}})
-	if n.who != "web:anna" {
-		t.Errorf("got %q", n.who)
-	}
+	assert.Equal(t, n.who, "web:anna")
 	now = now.Add(sessionIdle + time.Second)
 	if _, page := v.get("/queue"); strings.Contains(page, "Log out") {
 		t.Errorf("the session has not ended")

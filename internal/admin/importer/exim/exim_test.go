@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/admin/importer"
@@ -40,9 +39,7 @@ func TestHeadIsReadAsEximDoes(t *testing.T) {
 		got = append(got, r.Address+" "+r.DSN)
 	}
 	want := []string{"plain@y.example ", "with@y.example NOTIFY=FAILURE,DELAY ORCPT=" + orcpt, "once@y.example ", "old@y.example ", "spaces here@y.example NOTIFY=SUCCESS"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("recipients (-want +got):\n%s", diff)
-	}
+	assert.Same(t, got, want, "recipients")
 	if p.Sender != "s@x.example" || p.EnvID != "E+2B" || p.Ret != "HDRS" || !h.wire || h.arrival.UnixMicro() != 1_700_000_000_250_000 {
 		t.Errorf("got %+v of %+v", p, h)
 	}
@@ -99,9 +96,7 @@ func TestJournalTellsWhoHasIt(t *testing.T) {
 	l, err := s.Open(importer.Ref{Name: "input/0/" + id})
 	assert.Must(t, err)
 	defer l.Close()
-	if got := fmt.Sprintf("%+v", l.Parts); got != "[{Sender:s@x.example EnvID: Ret: Recipients:[{Address:a@x.example DSN:}] Held:it is frozen since 2023-11-14T22:15:00Z}]" {
-		t.Errorf("got %s", got)
-	}
+	assert.Equal(t, fmt.Sprintf("%+v", l.Parts), "[{Sender:s@x.example EnvID: Ret: Recipients:[{Address:a@x.example DSN:}] Held:it is frozen since 2023-11-14T22:15:00Z}]")
 }
 
 func TestBodyInWireFormatGetsOurLineEnds(t *testing.T) {
@@ -190,9 +185,7 @@ func TestRemainsOfATakenMessageAreRemoved(t *testing.T) {
 		for _, name := range []string{"input/0/" + id + "-H", "input/0/" + id + "-J", "msglog/0/" + id}[:removed] {
 			assert.Must(t, os.Remove(filepath.Join(dir, name)))
 		}
-		if sum := importertest.Take(t, disk, s); sum != (importer.Sum{Before: 1, Moved: 1}) {
-			t.Errorf("after %d: %+v", removed, sum)
-		}
+		assert.Equal(t, importertest.Take(t, disk, s), importer.Sum{Before: 1, Moved: 1}, "after %d", removed)
 		if left := importertest.Files(t, dir); len(left) > 0 {
 			t.Errorf("after %d: left: %q", removed, left)
 		}
@@ -202,9 +195,7 @@ func TestRemainsOfATakenMessageAreRemoved(t *testing.T) {
 // What no import took is none of an import's remains.
 func TestDataOfAnUnknownMessageStays(t *testing.T) {
 	dir, s := spool(t, "", id+"-D\nbody\n", "")
-	if sum := importertest.Take(t, importertest.Disk(t), s); sum != (importer.Sum{Left: 1}) {
-		t.Errorf("got %+v", sum)
-	}
+	assert.Equal(t, importertest.Take(t, importertest.Disk(t), s), importer.Sum{Left: 1})
 	if left := importertest.Files(t, dir); len(left) != 1 {
 		t.Errorf("left: %q", left)
 	}

@@ -55,9 +55,7 @@ func TestOpenRecipientsKeepTheirWishes(t *testing.T) {
 	p := h.part()
 	got := fmt.Sprintf("%s %s %s %s %v", p.Sender, p.EnvID, p.Ret, h.bodyType, p.Recipients)
 	want := `"the boss"@x.example a+2Bb HDRS 8BITMIME [{one@y.example NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;or+3Dig@y.example} {two@y.example } {found@y.example }]`
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	assert.Equal(t, got, want)
 }
 
 func TestRedirectedMailGoesThereAlone(t *testing.T) {
@@ -143,9 +141,7 @@ func TestFailuresThatWereNotReportedAreOpenAgain(t *testing.T) {
 	defer s.Close()
 	importertest.Golden(t, "testdata/made.golden", importertest.Text(t, s))
 	assert.Must(t, s.Remove(importer.Ref{Name: "deferred/A/ABC"}))
-	if got := fmt.Sprint(importertest.Files(t, q)); got != "[corrupt/BAD hold/H1 maildrop/M1]" {
-		t.Errorf("left: %s", got)
-	}
+	assert.Equal(t, fmt.Sprint(importertest.Files(t, q)), "[corrupt/BAD hold/H1 maildrop/M1]", "left")
 }
 
 // golden is a queue that a Postfix of Debian has made, see test/e2e.

@@ -121,9 +121,7 @@ func TestCollectorsAnswersAreMinded(t *testing.T) {
 	}
 	log := end()
 	for _, want := range []string{"msg=export-trouble", "answered 503", "msg=export-recovered", "dropped=2"} {
-		if !strings.Contains(log, want) {
-			t.Errorf("%s is not in %s", want, log)
-		}
+		assert.Contains(t, log, want)
 	}
 	if strings.Count(log, "msg=export-trouble") != 1 {
 		t.Errorf("said more than once: %s", log)
@@ -155,9 +153,7 @@ func TestFailingCollectorIsNotAskedForEachBatch(t *testing.T) {
 	if got := s.await(t, 2); len(got) != 2 || got[0] != got[1] {
 		t.Errorf("it was asked %d times: %q", len(got), got)
 	}
-	if !strings.Contains(log, "msg=export-dropped requests=3 ") {
-		t.Errorf("what was not sent is not told: %s", log)
-	}
+	assert.Contains(t, log, "msg=export-dropped requests=3 ", "what was not sent")
 }
 
 func TestRetryAfterIsSecondsOrADate(t *testing.T) {
@@ -255,7 +251,5 @@ func TestExportEndsInOrder(t *testing.T) {
 	if got := slices.Compact(s.await(t, 1)); len(got) != 1 || got[0] != "S1A2" {
 		t.Errorf("got %q", got)
 	}
-	if !strings.Contains(log, "msg=export-trouble") {
-		t.Errorf("trouble is not logged: %s", log)
-	}
+	assert.Contains(t, log, "msg=export-trouble")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/charmbracelet/lipgloss"
 
 	"zmailer/internal/postoffice/alarm"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/ui/top"
 	"zmailer/internal/wire/mailq"
 )
@@ -78,9 +79,7 @@ func press(m *Model, keys ...string) (quit bool) {
 func wantIn(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {
-		if !strings.Contains(text, p) {
-			t.Errorf("got\n%s\nwant %q in it", text, p)
-		}
+		assert.Contains(t, text, p)
 	}
 }
 
@@ -116,15 +115,11 @@ func TestKeys(t *testing.T) {
 	press(m, "?", " ")
 	wantIn(t, m.View(), "paused")
 	press(m, "+", "+", "+", "+")
-	if m.every != fastest {
-		t.Errorf("every %v", m.every)
-	}
+	assert.Equal(t, m.every, fastest, "every")
 	for range 12 {
 		press(m, "-")
 	}
-	if m.every != slowest {
-		t.Errorf("every %v", m.every)
-	}
+	assert.Equal(t, m.every, slowest, "every")
 	if !press(m, "q") || !press(m, "ctrl+c") {
 		t.Error("it does not leave")
 	}
@@ -161,9 +156,7 @@ func TestScreenFitsTheTerminal(t *testing.T) {
 			for height := 1; height <= 60; height += 7 {
 				m.Update(tea.WindowSizeMsg{Width: width, Height: height})
 				text := m.View()
-				if got := strings.Count(text, "\n") + 1; got != height {
-					t.Errorf("%s, %dx%d: %d lines", view, width, height, got)
-				}
+				assert.Equal(t, strings.Count(text, "\n")+1, height, "%s, %dx: lines", view, width)
 				if got := lipgloss.Width(text); got > width {
 					t.Errorf("%s, %dx%d: %d columns", view, width, height, got)
 				}

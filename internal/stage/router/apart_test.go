@@ -252,9 +252,7 @@ func TestDel4RecipientsAreLookedUpInParallel(t *testing.T) {
 					t.Fatalf("recipient %d: got %s, want %s", i, got[i], want)
 				}
 			}
-			if len(got) != tt.n {
-				t.Errorf("got %d recipients, want %d", len(got), tt.n)
-			}
+			assert.Equal(t, len(got), tt.n, "recipients")
 			asked, most := s.counts()
 			if r.n > tt.n/20 || most > table.DefaultParallel {
 				t.Errorf("%d lookups in %d rounds, %d at the same time; want %d rounds, and %d at the same time, at most", asked, r.n, most, tt.n/20, table.DefaultParallel)

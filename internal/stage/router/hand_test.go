@@ -79,17 +79,11 @@ func TestHandsInRouterWhileRoutersRun(t *testing.T) {
 		routed(303 - gone)
 	}
 	for _, p := range routers {
-		if code := p.stop(syscall.SIGTERM); code != 0 {
-			t.Errorf("exit code: got %d, want 0\n%s", code, p.log)
-		}
+		assert.Equal(t, p.stop(syscall.SIGTERM), 0, "exit code: %s", p.log)
 	}
-	if n := all.Count("msg=crash"); n != 0 {
-		t.Errorf("%d panics:\n%s", n, all)
-	}
+	assert.Equal(t, all.Count("msg=crash"), 0, "panics in: %s", all)
 	left := strings.Join(o.names("router"), " ")
-	if want := ".hidden 4713 4714 4715"; left != want {
-		t.Errorf("router/: got %s, want %s", left, want)
-	}
+	assert.Equal(t, left, ".hidden 4713 4714 4715", "router/")
 	for line := range strings.Lines(all.String()) {
 		// A message that is removed while a router works on it is reported as gone, or as one that
 		// cannot be routed just now; nothing else is an error.

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,9 +23,7 @@ func TestFrozenMessageIsExplained(t *testing.T) {
 		t.Errorf("freezer/ holds %q", got)
 	}
 	o.logged(1, "msg=frozen", "id="+a.ID.String(), "name=freezer/"+ino+".flood-of-mail-", "300 messages", "zmctl freezer thaw")
-	if text := o.reason("freezer", a); !strings.Contains(text, "router frozen Flood of mail!: 300 messages of bond") {
-		t.Errorf("got %q", text)
-	}
+	assert.Contains(t, o.reason("freezer", a), "router frozen Flood of mail!: 300 messages of bond")
 }
 
 // M12: copies go after POSTMANKEEP, an only copy does not; each is logged once.

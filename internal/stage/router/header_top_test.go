@@ -72,9 +72,7 @@ func TestFieldsArePutOnOnceHoweverOftenAMessageIsRouted(t *testing.T) {
 	date := id.Time().Format("Mon, 2 Jan 2006 15:04:05 -0700")
 	want := fmt.Sprintf("Received: by mx.example.org (from userid %d)\n\tid %s; %s\nX-Origin: inside\nDate: %s\nMessage-ID: <%s@mx.example.org>\nFrom: other@example.com\nSubject: x\n",
 		os.Geteuid(), id, date, date, id)
-	if got := m.header(); got != want {
-		t.Errorf("header: got\n%s\nwant\n%s", got, want)
-	}
+	assert.Equal(t, m.header(), want, "header")
 	if string(m.message) != string(before) {
 		t.Errorf("message file: got %q, want it as it was, %q", m.message, before)
 	}

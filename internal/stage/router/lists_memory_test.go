@@ -33,9 +33,7 @@ func needs(t *testing.T, path string, members int) (resident, heap int, spec int
 	status := assert.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)))(t)
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
 	kb := assert.Get(strconv.Atoi(strings.Fields(rest)[0]))(t)
-	if code := p.stop(syscall.SIGTERM); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	assert.Equal(t, p.stop(syscall.SIGTERM), 0, "exit code")
 	for _, m := range gcLine.FindAllStringSubmatch(p.log.String(), -1) {
 		if mb, err := strconv.Atoi(m[2]); err == nil {
 			heap = max(heap, mb)

@@ -90,9 +90,7 @@ func TestLargeListsAreWrittenAsTheyAreRead(t *testing.T) {
 	if order.String() != people(700, "n") {
 		t.Error("the members of the last list are not in the order of the file")
 	}
-	if got, want := strings.Join(m.spec.ErrorTo, " "), "q@example.net owner-large@example.org owner-news@example.org"; got != want {
-		t.Errorf("e lines: %s, want %s", got, want)
-	}
+	assert.Equal(t, strings.Join(m.spec.ErrorTo, " "), "q@example.net owner-large@example.org owner-news@example.org", "e lines")
 	if !workspec.Complete(m.file) || bytes.Count(m.file, []byte("\nSubject: x\n")) != 1 {
 		t.Error("not complete, or with several header blocks")
 	}

@@ -212,9 +212,7 @@ func (o *office) expect(what string, want map[string]int) {
 // logged checks how many log lines have all the words.
 func (o *office) logged(times int, words ...string) {
 	o.t.Helper()
-	if n := o.log.Count(words...); n != times {
-		o.t.Errorf("log lines with %q: got %d, want %d\n%s", words, n, times, &o.log)
-	}
+	assert.Equal(o.t, o.log.Count(words...), times, "log lines with %q in: %s", words, &o.log)
 }
 
 func plain(rcpt string) string {

@@ -107,9 +107,7 @@ func TestMessageInRouterGoesBeforeAHundredElsewhere(t *testing.T) {
 					t.Fatalf("turn %d: got %q", n, got)
 				}
 			}
-			if got := l.turn(); got != "" {
-				t.Errorf("got %q, want nothing", got)
-			}
+			assert.Equal(t, l.turn(), "")
 		})
 	}
 }
@@ -214,9 +212,7 @@ func TestLowerDirectoryWaitsWhileItIsYoung(t *testing.T) {
 		}
 		l.comes(postoffice.Router)
 	}
-	if lower != 100/turns {
-		t.Errorf("router3/: got %d of 100 turns, want %d", lower, 100/turns)
-	}
+	assert.Equal(t, lower, 100/turns, "router3/ of 100 turns")
 }
 
 // A directory that is made while the router runs is found at a look, and so is mail in

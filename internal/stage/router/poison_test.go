@@ -86,13 +86,9 @@ func TestPoisonKillsFiveRoutersAndTwentyMessagesAreRouted(t *testing.T) {
 			t.Errorf("exit code: got %d, want 0\n%s", p.wait(), p.log)
 		}
 	}
-	if deaths != tries {
-		t.Errorf("deaths: got %d, want %d", deaths, tries)
-	}
+	assert.Equal(t, deaths, tries, "deaths")
 	o.expect("in the end", map[string]int{"postman": 1, "queue": good, "transport": good})
-	if got, want := o.names("postman")[0], fmt.Sprint(bad.ID.Ino); got != want {
-		t.Errorf("postman/: got %s, want %s", got, want)
-	}
+	assert.Equal(t, o.names("postman")[0], fmt.Sprint(bad.ID.Ino), "postman/")
 	if all.Count("msg=set-aside", "id="+bad.ID.String(), "5 routers ended with it", "advice=") != 1 {
 		t.Errorf("the poison is not said to be set aside once:\n%s", all)
 	}

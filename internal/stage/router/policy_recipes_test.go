@@ -116,9 +116,7 @@ func TestRecipesOfThePage(t *testing.T) {
 				}
 				slices.Sort(got)
 				slices.Sort(tt.want)
-				if !slices.Equal(got, tt.want) {
-					t.Errorf("got %q, want %q", got, tt.want)
-				}
+				assert.Same(t, got, tt.want)
 				part, not := strings.CutPrefix(tt.header, "!")
 				if strings.Contains(done[0].header(), part) == not {
 					t.Errorf("want %q in\n%s", tt.header, done[0].header())

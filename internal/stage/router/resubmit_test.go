@@ -135,14 +135,10 @@ func TestDur5ExpiredMessageIsGivenUp(t *testing.T) {
 					failed++
 				}
 			}
-			if want := map[bool]int{false: 2}[mended]; failed != want {
-				t.Errorf("got %d failed recipients in %+v, want %d", failed, got[0].spec.Groups, want)
-			}
+			assert.Equal(t, failed, map[bool]int{false: 2}[mended], "failed recipients in %+v", got[0].spec.Groups)
 			if !mended {
 				d.logged(1, "msg=given-up", "why=include", "rcpts=2")
-				if n := got[0].spec.Groups[0].Recipients[0].Notary; n != "NOTIFY=NEVER" {
-					t.Errorf("got %q, want what the sender wants to hear", n)
-				}
+				assert.Equal(t, got[0].spec.Groups[0].Recipients[0].Notary, "NOTIFY=NEVER")
 			}
 		})
 	}

@@ -211,9 +211,7 @@ func TestOddMessageGoesOnWithASoftCopy(t *testing.T) {
 			o.logged(1, "msg=soft-copy", "name=postman/"+copied)
 			b := assert.Get(os.ReadFile(filepath.Join(o.dir, "postman", copied)))(t)
 			assert.Equal(t, string(b), string(m.message), "copy")
-			if text := o.reason("postman", a); !strings.Contains(text, " router copied "+why+": ") {
-				t.Errorf("reason %q", text)
-			}
+			assert.Contains(t, o.reason("postman", a), " router copied "+why+": ", "reason")
 		}
 	}
 }
@@ -280,10 +278,8 @@ func TestMarkerGoesWithItsMessage(t *testing.T) {
 // leave makes a message the claim of a dead owner.
 func (o *office) leave(a postoffice.Accepted, owner int) {
 	o.t.Helper()
-	if err := errors.Join(os.WriteFile(filepath.Join(o.dir, "owners", fmt.Sprint(owner)), nil, 0o644),
-		os.Rename(filepath.Join(o.dir, a.Name), filepath.Join(o.dir, fmt.Sprintf("%s-%d", a.Name, owner)))); err != nil {
-		o.t.Fatal(err)
-	}
+	assert.Must(o.t, errors.Join(os.WriteFile(filepath.Join(o.dir, "owners", fmt.Sprint(owner)), nil, 0o644),
+		os.Rename(filepath.Join(o.dir, a.Name), filepath.Join(o.dir, fmt.Sprintf("%s-%d", a.Name, owner)))))
 }
 
 // panics is a user database with a defect.

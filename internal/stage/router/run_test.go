@@ -106,9 +106,7 @@ func TestFullDiskIsSaidOnceAndEndsByItself(t *testing.T) {
 	o.start(t, o.r)
 	o.log.AwaitCount(t, 5, "msg=routed")
 	o.log.Await(t, "msg=storage-recovered")
-	if full.Hits() != 2 {
-		t.Errorf("failures: got %d, want 2", full.Hits())
-	}
+	assert.Equal(t, full.Hits(), 2, "failures")
 	o.logged(1, "msg=storage-trouble", "no space left")
 	o.expect("in the end", map[string]int{"queue": 5, "transport": 5})
 }
@@ -174,9 +172,7 @@ func TestPauseOfABadMessageOutlivesItsAbsence(t *testing.T) {
 		assert.Must(t, claim.Release())
 		now = d.later[name].until
 	}
-	if got := d.later[name].length; got != 8*time.Second {
-		t.Errorf("pause after four failures: got %v, want 8s", got)
-	}
+	assert.Equal(t, d.later[name].length, 8*time.Second, "pause after four failures")
 	o.logged(1, "msg=not-routed")
 	assert.Must(t, os.Remove(filepath.Join(o.dir, bad.Name)))
 	now = now.Add(2 * longest)

@@ -86,9 +86,7 @@ func TestNamesOfForwards(t *testing.T) {
 		"none":                {"", "/home/x/.forward", false},
 		"a star is a star":    {"/var/*/%u", "/var/forward/x", false},
 	} {
-		if got := (Policy{Forward: tt.template}).named(tt.path); got != tt.want {
-			t.Errorf("%s: got %v", name, got)
-		}
+		assert.Equal(t, (Policy{Forward: tt.template}).named(tt.path), tt.want, name)
 	}
 }
 
@@ -102,11 +100,7 @@ func TestLowestUserIsReadFromLoginDefs(t *testing.T) {
 	} {
 		file := filepath.Join(t.TempDir(), "login.defs")
 		assert.Must(t, os.WriteFile(file, []byte(text), 0o600))
-		if got := LowestUser(file); got != want {
-			t.Errorf("%q: got %d, want %d", text, got, want)
-		}
+		assert.Equal(t, LowestUser(file), want, text)
 	}
-	if got := LowestUser("/nonexistent"); got != 1000 {
-		t.Errorf("without the file: got %d", got)
-	}
+	assert.Equal(t, LowestUser("/nonexistent"), 1000, "without the file")
 }

@@ -77,9 +77,7 @@ func TestLogLinesAreBoundedAndNamed(t *testing.T) {
 	d := newFixture(t, map[string]string{File: "def message(m):\n    for i in range(100):\n        log('line %d' % i)\n    print({'a': 1})\n"})
 	d.open(t)
 	assert.Get(d.session(t, message()).Message(context.Background()))(t)
-	if got := strings.Count(d.log.String(), "msg=policy-said id=S1 rule=router.star:3"); got != maxLogs {
-		t.Errorf("%d lines, want %d:\n%s", got, maxLogs, d.log)
-	}
+	assert.Equal(t, strings.Count(d.log.String(), "msg=policy-said id=S1 rule=router.star:3"), maxLogs, "lines in: %s", d.log)
 }
 
 // A flood is what comes above the limit in a period; it ends when the period is over.
@@ -159,14 +157,10 @@ func TestRatesForgetWhatIsOldWhenThereAreTooMany(t *testing.T) {
 	if len(r.keys) > r.most || len(r.done)+len(r.before) > r.most {
 		t.Errorf("%d keys and %d messages, want at most %d", len(r.keys), len(r.done)+len(r.before), r.most)
 	}
-	if got := r.count(rateKey{fmt.Sprint(3*r.most/2 - 1), time.Minute}, 1, "x", 1, now, false); got != 2 {
-		t.Errorf("the latest key counts %d, want 2", got)
-	}
+	assert.Equal(t, r.count(rateKey{fmt.Sprint(3*r.most/2 - 1), time.Minute}, 1, "x", 1, now, false), 2, "the latest key counts")
 }
 
 func TestProductsKeepTheirMeaning(t *testing.T) {
 	got := ask(t, newFixture(t, map[string]string{"t": "", "aliases": "", "routes": ""}), message(), `(2 * 3 * 4, 1.5 * 2, "ab" * 2, 2 * [1], (1,) * 2 * 2, "x" * 0, "x" * -1, [1 * 2] * (1 + 1))`)
-	if want := `(24, 3.0, "abab", [1, 1], (1, 1, 1, 1), "", "", [2, 2])`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, got, `(24, 3.0, "abab", [1, 1], (1, 1, 1, 1), "", "", [2, 2])`)
 }

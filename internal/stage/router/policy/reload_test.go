@@ -39,9 +39,7 @@ func (d *fixture) decision(t testing.TB) string {
 
 func (d *fixture) want(t testing.TB, want string) {
 	t.Helper()
-	if got := d.decision(t); got != want {
-		t.Errorf("the program says %q, want %q; log:\n%s", got, want, d.log)
-	}
+	assert.Equal(t, d.decision(t), want, "the answer of the program; log: %s", d.log)
 }
 
 func TestChangedProgramIsReadAgain(t *testing.T) {
@@ -53,9 +51,7 @@ func TestChangedProgramIsReadAgain(t *testing.T) {
 	d.put(t, File, "load('lib.star', 'text')\ndef message(m): return defer(text)")
 	d.want(t, "one") // what it loads is not there
 	d.want(t, "one")
-	if got := strings.Count(d.log.String(), "msg=policy-refused"); got != 1 {
-		t.Errorf("refused %d times in the log, want once:\n%s", got, d.log)
-	}
+	assert.Equal(t, strings.Count(d.log.String(), "msg=policy-refused"), 1, "refusals in: %s", d.log)
 	d.put(t, "lib.star", "text = 'two'\n")
 	d.want(t, "two")
 	d.put(t, "lib.star", "text = 'three'\n")

@@ -4,10 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
 )
 
 // M45
@@ -38,9 +37,7 @@ func TestFieldsNameWhatAMessageMakesVoid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			msg := message{sender: address.Mailbox{Local: "bob", Domain: "example.org"}, header: header{fields: envelope.Fields([]byte(c.header))}}
-			if diff := cmp.Diff(msg.obsoletes(), c.want); diff != "" {
-				t.Errorf("got - want +:\n%s", diff)
-			}
+			assert.Same(t, msg.obsoletes(), c.want)
 			msg.external = true
 			if got := msg.obsoletes(); got != nil {
 				t.Errorf("from outside: got %q, want none", got)

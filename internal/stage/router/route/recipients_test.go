@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/run/assert"
@@ -49,9 +47,7 @@ func TestRecipientsAreFoundInTheHeader(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(addresses(tt.header), tt.want); diff != "" {
-				t.Errorf("-got +want:\n%s", diff)
-			}
+			assert.Same(t, addresses(tt.header), tt.want)
 		})
 	}
 }
@@ -118,11 +114,7 @@ func TestOriginalRecipientOfAnAliasIsKept(t *testing.T) {
 		`"ü \\ "@bücher.test`: `ORCPT=utf-8;"ü\x{20}\x{5C}\x{5C}\x{20}"@bücher.test`,
 	} {
 		m := assert.Get(address.Parse(addr))(t)
-		if got := notary("", via, m); got != want {
-			t.Errorf("%s: got %q, want %q", addr, got, want)
-		}
-		if got := notary("NOTIFY=NEVER", via, m); got != "NOTIFY=NEVER "+want {
-			t.Errorf("%s: got %q", addr, got)
-		}
+		assert.Equal(t, notary("", via, m), want, addr)
+		assert.Equal(t, notary("NOTIFY=NEVER", via, m), "NOTIFY=NEVER "+want, addr)
 	}
 }

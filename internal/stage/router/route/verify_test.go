@@ -51,9 +51,7 @@ func TestVerifierSaysWhatAClientMayHear(t *testing.T) {
 		"@":                  "unknown 5.1.3 Bad address syntax",
 		"":                   "unknown 5.1.3 Bad address syntax",
 	} {
-		if got := newVerifier(t, tables).Verify(context.Background(), "<q@example.net>", to).String(); got != want {
-			t.Errorf("%q: got %q, want %q", to, got, want)
-		}
+		assert.Equal(t, newVerifier(t, tables).Verify(context.Background(), "<q@example.net>", to).String(), want, to)
 	}
 	nobodys := newVerifier(t, map[string]string{"aliases": "bad: |/bin/sh\n"})
 	assert.Must(t, os.Chmod(filepath.Join(nobodys.en.c.Rules.Dir, "aliases"), 0o666))
@@ -78,9 +76,7 @@ func TestVerifierAsksThePolicyAboutWhomNobodyKnows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVerifier(t, map[string]string{"router.star": tt.star})
-			if got := v.Verify(context.Background(), "<q@example.net>", "old@example.org").String(); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			assert.Equal(t, v.Verify(context.Background(), "<q@example.net>", "old@example.org").String(), tt.want)
 			if got := v.Verify(context.Background(), "<q@example.net>", "bond@example.org"); got.Word != RcptKnown {
 				t.Errorf("whom the tables know: got %q", got)
 			}
@@ -104,14 +100,10 @@ func TestServeAnswersEachQuestionOnce(t *testing.T) {
 	var out strings.Builder
 	assert.Must(t, v.Serve(context.Background(), strings.NewReader(in.String()), &out))
 	got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	if got[0] != VerifyGreeting {
-		t.Errorf("greeting %q", got[0])
-	}
+	assert.Equal(t, got[0], VerifyGreeting, "greeting")
 	got = got[1:]
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Same(t, got, want)
 	if err := v.Serve(context.Background(), strings.NewReader("what\n"), io.Discard); err == nil {
 		t.Error("a line that is no question: got no error")
 	}

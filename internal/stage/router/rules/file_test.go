@@ -67,9 +67,7 @@ func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
 			if filepath.Base(bad.File) != tt.file || bad.Line != tt.line || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %q, want %s:%d and %q", err, tt.file, tt.line, tt.want)
 			}
-			if config.Exit(err) != config.ExitConfig {
-				t.Errorf("exit code: got %d, want %d", config.Exit(err), config.ExitConfig)
-			}
+			assert.Equal(t, config.Exit(err), config.ExitConfig, "exit code")
 		})
 	}
 }
@@ -80,9 +78,7 @@ func TestChangedTableHoldsFromTheNextLook(t *testing.T) {
 	const carol = "local carol@mx.example.org carol@mx.example.org UID"
 	expect := func(what, rcpt, want string) {
 		t.Helper()
-		if got := strings.Join(c.resolve(rcpt, false), ", "); got != want {
-			t.Errorf("%s: got %q, want %q\n%s", what, got, want, c.log.String())
-		}
+		assert.Equal(t, strings.Join(c.resolve(rcpt, false), ", "), want, "%s: %s", what, c.log.String())
 	}
 	expect("before", "b", none)
 	c.write("aliases", "a: carol\nb: carol\n")
@@ -96,12 +92,8 @@ func TestChangedTableHoldsFromTheNextLook(t *testing.T) {
 		c.advance(period)
 		expect("bad change", "b", carol)
 	}
-	if got := strings.Count(c.log.String(), "table-refused"); got != 1 {
-		t.Errorf("refusals logged: got %d, want 1\n%s", got, c.log.String())
-	}
-	if want := filepath.Join(c.dir, "aliases") + ":2: "; !strings.Contains(c.log.String(), want) {
-		t.Errorf("log: got %s, want %s", c.log.String(), want)
-	}
+	assert.Equal(t, strings.Count(c.log.String(), "table-refused"), 1, "refusals in: %s", c.log.String())
+	assert.Contains(t, c.log.String(), filepath.Join(c.dir, "aliases")+":2: ", "log")
 
 	// An editor that replaces a file has it away for a moment.
 	c.write("aliases", "b: carol\n")
@@ -148,11 +140,7 @@ func TestTableThatCannotBeReadStaysAsItWas(t *testing.T) {
 	c.touch("aliases", -time.Hour)
 	for range 3 {
 		c.advance(period)
-		if got, want := c.resolve("b", false)[0], "local carol@mx.example.org carol@mx.example.org UID"; got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		assert.Equal(t, c.resolve("b", false)[0], "local carol@mx.example.org carol@mx.example.org UID")
 	}
-	if got := strings.Count(c.log.String(), "not a regular file"); got != 1 {
-		t.Errorf("refusals logged: got %d, want 1\n%s", got, c.log.String())
-	}
+	assert.Equal(t, strings.Count(c.log.String(), "not a regular file"), 1, "refusals in: %s", c.log.String())
 }

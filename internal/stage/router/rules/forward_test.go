@@ -72,9 +72,7 @@ func TestForwardSendsAUsersMailOn(t *testing.T) {
 			if tt.forward != "-" {
 				c.write("home/carol/.forward", tt.forward)
 			}
-			if diff := cmp.Diff(c.resolve("carol", false), tt.want); diff != "" {
-				t.Errorf("-got +want:\n%s\n%s", diff, c.log.String())
-			}
+			assert.Same(t, c.resolve("carol", false), tt.want, c.log.String())
 		})
 	}
 }
@@ -296,9 +294,7 @@ func TestTraceTellsEveryStep(t *testing.T) {
 		"3 bob@a.example.net | localnames |  |  | no entry",
 		"3 bob@a.example.net | routes | routes:1 | .example.net | smtp!hub",
 	}
-	if diff := cmp.Diff(got, want); diff != "" {
-		t.Errorf("-got +want:\n%s", diff)
-	}
+	assert.Same(t, got, want)
 }
 
 // K9: a .forward that includes a file which cannot be read is that user's affair: his mail
@@ -333,13 +329,9 @@ func TestForwardWithTroubleHarmsNobodyElse(t *testing.T) {
 				if len(tt.want) == 1 && strings.HasPrefix(got[0], tt.want[0]) {
 					return
 				}
-				if diff := cmp.Diff(got, tt.want); diff != "" {
-					t.Errorf("-got +want:\n%s", diff)
-				}
+				assert.Same(t, got, tt.want)
 			}
-			if n := strings.Count(c.log.String(), "forward-ignored"); n != 1 {
-				t.Errorf("said %d times, want once:\n%s", n, c.log.String())
-			}
+			assert.Equal(t, strings.Count(c.log.String(), "forward-ignored"), 1, "lines in: %s", c.log.String())
 		})
 	}
 }

@@ -128,12 +128,8 @@ func TestLargeListIsReadWhileItIsExpanded(t *testing.T) {
 		if err != nil || len(list) != n {
 			t.Fatalf("%s: got %d targets, %v, want %d", rcpt, len(list), err, n)
 		}
-		if got, want := list[n-1].User, fmt.Sprintf("member%06d@list.example", n-1); got != want {
-			t.Errorf("last of %s: got %s, want %s", rcpt, got, want)
-		}
-		if list[0].VERP != (rcpt == "large") {
-			t.Errorf("%s: VERP is %v", rcpt, list[0].VERP)
-		}
+		assert.Equal(t, list[n-1].User, fmt.Sprintf("member%06d@list.example", n-1), "last of %s", rcpt)
+		assert.Equal(t, list[0].VERP, rcpt == "large", "%s: VERP", rcpt)
 	}
 	stop := errors.New("enough")
 	got := 0

@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"zmailer/internal/run/assert"
 )
 
@@ -149,9 +147,7 @@ func TestProgramsActAsWhoeverWroteThem(t *testing.T) {
 			for i := range got {
 				got[i] = strings.ReplaceAll(got[i], c.dir, "DIR")
 			}
-			if diff := cmp.Diff(got, tt.want); diff != "" {
-				t.Errorf("-got +want:\n%s", diff)
-			}
+			assert.Same(t, got, tt.want)
 			if strings.HasPrefix(tt.want[0], "error unsafe") && !strings.Contains(c.log.String(), "target-refused") {
 				t.Error("the log says nothing of it")
 			}
@@ -172,9 +168,7 @@ func TestCheckNamesProgramsThatWillBeRefused(t *testing.T) {
 	c.advance(period)
 	got := strings.ReplaceAll(fmt.Sprint(c.Check(t.Context())), c.dir+"/", "")
 	want := "aliases:3: its program or file is refused: aliases may be written by its group\nlists/x:2: /srv/x is refused: lists/x may be written by its group"
-	if got != want {
-		t.Errorf("got %s\nwant %s", got, want)
-	}
+	assert.Equal(t, got, want)
 }
 
 // A shortage says nothing of a recipient: the message is to be tried again, not put away.

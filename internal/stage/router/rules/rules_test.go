@@ -134,9 +134,7 @@ func TestMissingTablesAreEmpty(t *testing.T) {
 		"postmaster without alias": {"postmaster", fmt.Sprintf("local root@mx.example.org root@mx.example.org %s", uidWord(0))},
 	}
 	for name, tt := range tests {
-		if got := strings.Join(c.resolve(tt.rcpt, false), ", "); got != tt.want {
-			t.Errorf("%s: got %q, want %q", name, got, tt.want)
-		}
+		assert.Equal(t, strings.Join(c.resolve(tt.rcpt, false), ", "), tt.want, name)
 	}
 }
 
@@ -166,9 +164,7 @@ func TestPostmasterIsAlwaysDelivered(t *testing.T) {
 			k.Postmaster = tt.setting
 			r := assert.Get(New(k))(t)
 			c.Rules = r
-			if got := strings.Join(c.resolve("postmaster@mx.example.org", false), ", "); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			assert.Equal(t, strings.Join(c.resolve("postmaster@mx.example.org", false), ", "), tt.want)
 		})
 	}
 }

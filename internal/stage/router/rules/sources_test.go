@@ -125,14 +125,10 @@ func TestSourcesAreAskedInTheirOrder(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.resolve(tt.rcpt, false), tt.want); diff != "" {
-				t.Errorf("%s (-got +want):\n%s", tt.rcpt, diff)
-			}
+			assert.Same(t, c.resolve(tt.rcpt, false), tt.want, tt.rcpt)
 		})
 	}
-	if diff := cmp.Diff(c.resolve("x@other.test", true), smtp("reports", "x@other.test")); diff != "" {
-		t.Errorf("report: %s", diff)
-	}
+	assert.Same(t, c.resolve("x@other.test", true), smtp("reports", "x@other.test"), "report")
 	if server.asked.Load() == 0 {
 		t.Error("the server was never asked")
 	}

@@ -68,15 +68,11 @@ func TestVerifyFindsWhomResolveFinds(t *testing.T) {
 				t.Errorf("got %s!%s, want %q", got.Channel, got.Host, want)
 			}
 			good := false
-			if err := c.Tables().Resolve(context.Background(), Query{Recipient: m}, func(to Target) error {
+			assert.Must(t, c.Tables().Resolve(context.Background(), Query{Recipient: m}, func(to Target) error {
 				good = good || to.Channel != Error
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-			if good != (got.Channel != Error) {
-				t.Errorf("got %s!%s, Resolve finds somebody: %v", got.Channel, got.Host, good)
-			}
+			}))
+			assert.Equal(t, good, got.Channel != Error, "%s!%s, Resolve finds somebody", got.Channel, got.Host)
 		})
 	}
 	if lost, err := c.Tables().Verify(context.Background(), address.Mailbox{Local: "lost", Domain: "example.org"}); err != nil || lost.Channel == Error {

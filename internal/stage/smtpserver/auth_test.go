@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
 	"github.com/xdg-go/scram"
 
 	"zmailer/internal/lookup/passwd"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/session"
@@ -20,9 +20,7 @@ import (
 func accounts(t *testing.T) string {
 	t.Helper()
 	text, _, err := passwd.Change{User: "jane", Password: "secret", SCRAM: true}.Apply(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	path := filepath.Join(t.TempDir(), "users")
 	writeFile(t, path, text, 0o600)
 	return path
@@ -190,9 +188,7 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 	var path string
 	r := submission(t, func(c *Config) { path = strings.TrimPrefix(c.Users.Source, "file:") })
 	text, _, err := passwd.Change{User: "joe", Password: "new"}.Apply(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	writeFile(t, path, text, 0o600)
 	logtest.Eventually(t, "joe's password holds", func() bool {
 		p := r.greeted()

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-	"zmailer/internal/run/assert"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/wire/milter/miltertest"

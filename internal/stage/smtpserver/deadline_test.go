@@ -7,8 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"zmailer/internal/run/assert"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/smtpserver/session"
 )
 

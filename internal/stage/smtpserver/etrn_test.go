@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
 	"zmailer/internal/disk/socket"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/mailq"
 )
 

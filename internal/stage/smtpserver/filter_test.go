@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
 	gomilter "github.com/emersion/go-milter"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/wire/milter"
 	"zmailer/internal/wire/milter/miltertest"
@@ -144,9 +144,7 @@ func TestFilterChangesTheEnvelope(t *testing.T) {
 	f.End = func(m *gomilter.Modifier) (gomilter.Response, error) {
 		for _, err := range []error{m.ChangeFrom("<new@example.net>"), m.AddRecipient("added@example.org"), m.AddRecipient("B@EXAMPLE.org"),
 			m.AddRecipient("kept@EXAMPLE.ORG"), m.DeleteRecipient("gone@Example.Org"), m.DeleteRecipient("never@example.org"), m.AddRecipient(" not an address "), m.AddRecipient("")} {
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 		}
 		return gomilter.RespContinue, nil
 	}
@@ -212,9 +210,7 @@ func TestMILTERTROUBLEDecidesWhileAFilterIsDown(t *testing.T) {
 		p.say("RSET", "250")
 		p.say("MAIL FROM:<a@b.example>", want)
 		r.log.Expect(t, 1, "msg=filter-trouble")
-		if heard := heard(up) != ""; heard != accept {
-			t.Errorf("the other filter was asked: %v", heard)
-		}
+		assert.Equal(t, heard(up) != "", accept, "questions to the other filter")
 	}
 }
 

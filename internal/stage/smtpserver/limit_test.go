@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 )

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/metrics"
 	"zmailer/test/suite"
 )

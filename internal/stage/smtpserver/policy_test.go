@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/policy"
 )
@@ -138,9 +138,7 @@ func TestRulesAboutTheContentDecideAfterIt(t *testing.T) {
 				p.say("RCPT TO:<"+to+">", tt.replies[i])
 			}
 			p.content(tt.content, tt.want)
-			if frozen := len(r.names(postoffice.Freezer)) > before; frozen != (name == "too many of them are frozen") {
-				t.Errorf("frozen: %v", frozen)
-			}
+			assert.Equal(t, len(r.names(postoffice.Freezer)) > before, name == "too many of them are frozen", "frozen")
 		})
 	}
 }

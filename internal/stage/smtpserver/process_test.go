@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/test/peer"
 	"zmailer/test/suite"

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+
 	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/smtpserver/session"
 )
@@ -85,9 +86,7 @@ func TestGreetings(t *testing.T) {
 	p.say("LHLO c", "500")
 	got := p.say("EHLO c", "250-mx.example.org")
 	for _, word := range []string{"PIPELINING", "8BITMIME", "ENHANCEDSTATUSCODES", "CHUNKING", "SMTPUTF8", "DSN", "SIZE 209715200", "LIMITS RCPTMAX=100"} {
-		if !strings.Contains(got, word+"\r\n") {
-			t.Errorf("no %s in %q", word, got)
-		}
+		assert.Contains(t, got, word+"\r\n")
 	}
 	for _, word := range []string{"BINARYMIME", "<script>", "STARTTLS", "AUTH", "XCLIENT"} {
 		if strings.Contains(got, word) {

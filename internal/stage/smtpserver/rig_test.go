@@ -19,17 +19,17 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
-	"zmailer/test/peer"
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/listen"
 	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/session"
+	"zmailer/test/peer"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -164,12 +164,8 @@ func (r *running) message(name string) string {
 	r.t.Helper()
 	path := filepath.Join(r.dir, "router", name)
 	info := assert.Get(os.Stat(path))(r.t)
-	if ino := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10); name != ino {
-		r.t.Errorf("name %s, inode %s", name, ino)
-	}
-	if info.Mode() != 0o700|os.ModeSticky {
-		r.t.Errorf("%s: mode %v, want 01700", name, info.Mode())
-	}
+	assert.Equal(r.t, name, strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10), "name, inode")
+	assert.Equal(r.t, info.Mode(), 0o700|os.ModeSticky, "%s: mode", name)
 	b := assert.Get(os.ReadFile(path))(r.t)
 	first, rest, _ := bytes.Cut(b, []byte("\n"))
 	if want := fmt.Sprintf("comment octets %016d %08x", info.Size(), crc32.Checksum(rest, crc32.MakeTable(crc32.Castagnoli))); string(first) != want {
@@ -188,9 +184,7 @@ func (r *running) only(lines ...string) string {
 	assert.Equal(r.t, len(r.names("public")), 0)
 	got := r.message(names[0])
 	for _, line := range lines {
-		if !strings.Contains(got, line+"\n") {
-			r.t.Errorf("no line %q in\n%.2000s", line, got)
-		}
+		assert.Contains(r.t, got, line+"\n")
 	}
 	return got
 }

@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
 	"github.com/pires/go-proxyproto"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 	"zmailer/internal/stage/smtpserver/listen"
 	"zmailer/internal/stage/smtpserver/session"

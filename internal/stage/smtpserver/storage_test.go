@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 	"zmailer/internal/stage/smtpserver/session"
 )

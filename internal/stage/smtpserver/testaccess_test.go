@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/smtpserver/policy"
 )
 

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
-	"zmailer/internal/stage/smtpserver/session"
-	"zmailer/test/peer"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logtest"
+	"zmailer/internal/stage/smtpserver/session"
+	"zmailer/test/peer"
 )
 
 // RFC 8689 section 2: a message that has to go on in TLS has to come in TLS.

@@ -4,9 +4,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 func longWithValue(name string) bool { return name == "postoffice" || name == "from" }
@@ -88,8 +89,6 @@ func FuzzNormaliseArgs(f *testing.F) {
 			t.Fatalf("%q was changed to %q", before, in)
 		}
 		again := NormaliseArgs(slices.Clone(got), longWithValue)
-		if !slices.Equal(got, again) {
-			t.Errorf("%q gives %q, and that gives %q", in, got, again)
-		}
+		assert.Same(t, got, again, "%q, and its result", in)
 	})
 }

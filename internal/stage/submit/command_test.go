@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"zmailer/internal/run/assert"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -60,9 +60,7 @@ func TestOrdinaryUserSubmits(t *testing.T) {
 	if b, err := os.ReadFile(name); err != nil || !strings.HasSuffix(string(b), "\n"+want) || info.Mode() != 0o700 {
 		t.Errorf("got %q, %v, mode %v, want %q", b, err, info.Mode(), want)
 	}
-	if owner := info.Sys().(*syscall.Stat_t).Uid; owner != nobody {
-		t.Errorf("the file belongs to %d: the router would take it for another's", owner)
-	}
+	assert.Equal(t, info.Sys().(*syscall.Stat_t).Uid, nobody, "owner of the file")
 }
 
 // waiting is the path of the one message that a router has to take next.

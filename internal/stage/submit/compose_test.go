@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
 )
 
 // composed is what is stored below the envelope lines.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"zmailer/internal/run/assert"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // accept submits an empty message to a postoffice of its own.

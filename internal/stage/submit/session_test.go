@@ -7,10 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"zmailer/internal/disk/faultfs"
-	"zmailer/internal/run/assert"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/disk/faultfs"
+	"zmailer/internal/run/assert"
 )
 
 // talk gives the client's lines to Serve at once and returns the replies.
@@ -35,9 +36,7 @@ func TestLoc4SessionSubmitsEachMessage(t *testing.T) {
 		"RCPT TO:<@r.example:c@d>", "RCPT TO:<a@b>", "DATA", "From me", "Subject: x", "", "..dot", ".",
 		"mail from: <>", "rcpt to: \"q q\"@x", "data", "text alone", ".", "QUIT", "NOOP")
 	want := "220 250 250 2.1.0 250 2.1.5 250 2.1.5 250 2.1.5 354 250 2.0.0 250 2.1.0 250 2.1.5 354 250 2.0.0 221 2.0.0 "
-	if c := codes(got); c != want {
-		t.Errorf("codes\n%q, want\n%q in\n%s", c, want, got)
-	}
+	assert.Equal(t, codes(got), want, "codes in: %s", got)
 	messages := stored(t, dir)
 	for _, want := range []string{
 		"bodytype 8BITMIME\nfullname Me\nfrom <me@x>\nenvid a+2Bb\nnotaryret HDRS\ntodsn NOTIFY=SUCCESS,DELAY ORCPT=rfc822;a@b\nto <a@b>\nto <c@d>\nenv-end\nSubject: x\n\n.dot\n",
@@ -74,9 +73,7 @@ func TestSessionsFaultsHaveTheirCodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := codes(talk(t, Config{PostOffice: "/nonexistent"}, append(strings.Split(tt.in, "|"), "QUIT")...))
-			if want := "220 " + tt.want + "221 2.0.0 "; got != want {
-				t.Errorf("got %q, want %q", got, want)
-			}
+			assert.Equal(t, got, "220 "+tt.want+"221 2.0.0 ")
 		})
 	}
 }
@@ -109,9 +106,7 @@ func TestLoc4SenderPerRecipient(t *testing.T) {
 	dir, _ := newPostOffice(t)
 	err := Run(t.Context(), Config{PostOffice: dir, PerRecipient: "+=", HasFrom: true, From: "owner-l@x.example",
 		Recipients: []string{"a@b.example", "joe"}, In: strings.NewReader("Subject: x\n\nhi\n")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	got := stored(t, dir)
 	for _, want := range []string{"owner-l+a=b.example@x.example> a@b.example", "owner-l+joe@x.example> joe"} {
 		from, to, _ := strings.Cut(want, " ")
@@ -121,9 +116,7 @@ func TestLoc4SenderPerRecipient(t *testing.T) {
 	}
 	for _, c := range []Config{{PerRecipient: "++=", HasFrom: true, From: "a@b"}, {PerRecipient: "+=", HasFrom: true}, {PerRecipient: "ab", HasFrom: true, From: "a@b"}} {
 		c.Recipients, c.In = []string{"a"}, strings.NewReader("x")
-		if code := exitCode(Run(t.Context(), c)); code != 64 {
-			t.Errorf("%+v: exit code %d", c, code)
-		}
+		assert.Equal(t, exitCode(Run(t.Context(), c)), 64, "%+v: exit code", c)
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"zmailer/internal/run/assert"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +21,7 @@ import (
 	"zmailer/internal/disk/faultfs"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -259,9 +259,7 @@ func TestVerboseSaysWhatIsDoneAndTheSpoolID(t *testing.T) {
 	var out, said bytes.Buffer
 	err := Run(t.Context(), Config{PostOffice: dir, Recipients: []string{"a@b"}, In: strings.NewReader("\n"),
 		Verbose: true, Out: &out, Err: &said})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	id, err := postoffice.ParseSpoolID(strings.TrimSuffix(out.String(), "\n"))
 	if err != nil || list(t, dir, "router")[0] != strconv.FormatUint(id.Ino, 10) {
 		t.Errorf("output %q, %v", out.String(), err)

@@ -11,14 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
 	"github.com/xdg-go/scram"
+
+	"zmailer/internal/run/assert"
 )
 
 const patience = 20 * time.Second
@@ -149,9 +149,7 @@ service auth {
 			t.Fatal("dovecot does not begin to work")
 		}
 	}
-	if got := b.Mechanisms(t.Context()); !slices.Equal(got, []string{ScramSHA256, Plain, Login}) {
-		t.Errorf("mechanisms %q", got)
-	}
+	assert.Same(t, b.Mechanisms(t.Context()), []string{ScramSHA256, Plain, Login}, "mechanisms")
 	for name, tt := range map[string]struct {
 		user string
 		err  error
@@ -242,9 +240,7 @@ func TestWhatDovecotMaySay(t *testing.T) {
 				asked = line
 				return tt.answer
 			}), Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.Must(t, err)
 			user, err := try(t, b, Plain, []byte("\x00jane\x00secret"))
 			temporary := tt.err == nil && tt.user == ""
 			if user != tt.user || tt.err != nil && !errors.Is(err, tt.err) || temporary && (err == nil || errors.Is(err, ErrRefused)) {
@@ -264,14 +260,10 @@ func TestMechanismsOfDovecotAreRemembered(t *testing.T) {
 	path := scripted(t, handshake, func(string) string { return "" })
 	b := assert.Get(Open("dovecot:"+path, Options{Now: func() time.Time { return now }}))(t)
 	want := []string{ScramSHA256, Plain}
-	if got := b.Mechanisms(t.Context()); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Same(t, b.Mechanisms(t.Context()), want)
 	assert.Must(t, os.Remove(path))
 	now = now.Add(time.Hour)
-	if got := b.Mechanisms(t.Context()); !slices.Equal(got, want) {
-		t.Errorf("while it is away: got %q, want those that it had", got)
-	}
+	assert.Same(t, b.Mechanisms(t.Context()), want, "while it is away")
 }
 
 func FuzzParseAnswer(f *testing.F) {

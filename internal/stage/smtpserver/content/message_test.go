@@ -5,9 +5,9 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/wire/milter"
 )
 

@@ -5,10 +5,10 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 // office is a postoffice of the test, with how many drafts were made in it.
@@ -48,9 +48,7 @@ func TestContentIsReadAsItWasWritten(t *testing.T) {
 					t.Errorf("%d bytes copied from %d: %d bytes, %v", size, off, b.Len(), err)
 				}
 			}
-			if file := left() > 0; file != (size > Memory) {
-				t.Errorf("%d bytes: a file is there: %v", size, file)
-			}
+			assert.Equal(t, left() > 0, size > Memory, "%d bytes: presence of the file", size)
 			assert.Must(t, c.Close())
 			assert.Equal(t, left(), 0)
 			if _, err := c.From(0); err == nil {

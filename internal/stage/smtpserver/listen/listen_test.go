@@ -8,10 +8,10 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/smtpserver/session"
 )
 

@@ -5,18 +5,16 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // Every reply of the table is in docs/smtpserver.md.
 func TestRepliesAreDocumented(t *testing.T) {
 	source, err := os.ReadFile("replies.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	page, err := os.ReadFile("../../../../docs/smtpserver.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	found := 0
 	for _, m := range regexp.MustCompile(`(NewReply|named)\((\d+), "([\d.]+)", "([^"]+)"`).FindAllStringSubmatch(string(source), -1) {
 		line := "`" + m[2] + " " + m[3]

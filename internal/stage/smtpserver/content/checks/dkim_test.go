@@ -5,13 +5,12 @@ import (
 	"errors"
 	"io"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 )
 
@@ -73,9 +72,7 @@ func TestDKIMVerifiesWhatWasSigned(t *testing.T) {
 			for _, s := range c.dkimOf(t, tt.message) {
 				got = append(got, s.Value)
 			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("got %v, want %v", got, tt.want)
-			}
+			assert.Same(t, got, tt.want)
 		})
 	}
 }

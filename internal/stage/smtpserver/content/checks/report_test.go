@@ -3,11 +3,11 @@ package checks
 import (
 	"strings"
 	"testing"
-	"zmailer/internal/run/assert"
 
 	"github.com/emersion/go-msgauth/authres"
 
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/run/assert"
 )
 
 func TestResultsAreOneField(t *testing.T) {
@@ -33,9 +33,7 @@ func TestResultsAreOneField(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := string(New(tt.cfg).Field(&tt.r))
-			if want := "Authentication-Results: mx.example.org;\n\t" + tt.want + "\n"; got != want {
-				t.Errorf("got\n%s\nwant\n%s", got, want)
-			}
+			assert.Equal(t, got, "Authentication-Results: mx.example.org;\n\t"+tt.want+"\n")
 		})
 	}
 }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"net/netip"
 	"testing"
-	"zmailer/internal/run/assert"
-
 	"time"
-	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/assert"
+	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 )
 
 func mailbox(t testing.TB, s string) address.Mailbox {

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 )
 

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"zmailer/internal/run/assert"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/assert"
 )
 
 // program writes a shell script that plays the router, and gives a checker of it. $RUNS

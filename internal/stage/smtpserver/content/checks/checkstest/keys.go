@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/emersion/go-msgauth/dkim"
+
+	"zmailer/internal/run/assert"
 )
 
 // Signer is a key with its DNS record.
@@ -26,13 +28,9 @@ type Signer struct {
 func RSA(t testing.TB, bits int) Signer {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return Signer{key, "v=DKIM1; k=rsa; p=" + base64.StdEncoding.EncodeToString(der)}
 }
 
@@ -40,9 +38,7 @@ func RSA(t testing.TB, bits int) Signer {
 func Ed25519(t testing.TB) Signer {
 	t.Helper()
 	public, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	return Signer{key, "v=DKIM1; k=ed25519; p=" + base64.StdEncoding.EncodeToString(public)}
 }
 
@@ -63,8 +59,6 @@ func (s Signer) Sign(t testing.TB, message, domain, selector string, relaxed boo
 		o.HeaderCanonicalization, o.BodyCanonicalization = dkim.CanonicalizationRelaxed, dkim.CanonicalizationRelaxed
 	}
 	var out bytes.Buffer
-	if err := dkim.Sign(&out, strings.NewReader(strings.ReplaceAll(message, "\n", "\r\n")), o); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, dkim.Sign(&out, strings.NewReader(strings.ReplaceAll(message, "\n", "\r\n")), o))
 	return strings.ReplaceAll(out.String(), "\r\n", "\n")
 }

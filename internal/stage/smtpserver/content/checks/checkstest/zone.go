@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"zmailer/internal/run/assert"
 )
 
 // Zone is a name server on loopback. A name that is not in it does not exist; one that
@@ -25,9 +27,7 @@ func Serve(t testing.TB, lines ...string) (*Zone, string) {
 	z := &Zone{}
 	for _, l := range lines {
 		rr, err := dns.NewRR(l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.Must(t, err)
 		z.records = append(z.records, rr)
 	}
 	var pc net.PacketConn
@@ -52,9 +52,7 @@ func Serve(t testing.TB, lines ...string) (*Zone, string) {
 		go func() { done <- s.ActivateAndServe() }()
 		<-up
 		t.Cleanup(func() {
-			if err := s.Shutdown(); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, s.Shutdown())
 			<-done
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/conf"
@@ -16,40 +17,28 @@ func TestAgentsAreStartedAsTheirClauseSpecifies(t *testing.T) {
 	f, err := conf.Parse("scheduler.conf", []byte(`
 a/* nice=5 user=u group=g sources="192.0.2.1,192.0.2.2" helo=out.example tls=may auth=acc command="[A=$host] ta $channel"
 `), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	want := agents.Launch{Argv: []string{"ta", "a"}, Env: []string{"A=h", "SOURCES=192.0.2.1,192.0.2.2", "HELO=out.example", "TLSPOLICY=may", "ACCOUNT=acc"},
 		User: "u", Group: "g", Nice: 5}
-	if got := agents.LaunchOf(f.Match("a", "h"), "a", "h"); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
+	assert.Same(t, agents.LaunchOf(f.Match("a", "h"), "a", "h"), want)
 }
 
 // A launcher starts nothing by a scheduler.conf that others than root can write.
 func TestLauncherRefusesAConfigurationThatOthersCanWrite(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "zmailer.conf")
-	if err := os.WriteFile(file, []byte("POSTOFFICE="+filepath.Join(dir, "po")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(file, []byte("POSTOFFICE="+filepath.Join(dir, "po")+"\n"), 0o600))
 	settings, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err)
 	path := settings.Path("scheduler.conf")
-	if err := os.WriteFile(path, []byte("local/*\n\tcommand=\"/bin/true $host\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.WriteFile(path, []byte("local/*\n\tcommand=\"/bin/true $host\"\n"), 0o600))
 	if os.Geteuid() == 0 {
 		l := NewLauncher(settings, "nobody")
 		if got, err := l.Launch("local", "h"); err != nil || !reflect.DeepEqual(got.Argv, []string{"/bin/true", "h"}) || l.Check() != nil {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	}
-	if err := os.Chmod(path, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, os.Chmod(path, 0o666))
 	l := NewLauncher(settings, "nobody")
 	if _, err := l.Launch("local", "h"); err == nil || l.Check() == nil {
 		t.Error("it is used")

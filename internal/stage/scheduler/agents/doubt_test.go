@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/thread"
 )
@@ -61,9 +62,7 @@ func TestDel3DoubtsDoNotAddUp(t *testing.T) {
 			if tt.free || tt.host != "" {
 				want = 0
 			}
-			if len(a.doubts) != want {
-				t.Errorf("%d doubts are kept, want %d", len(a.doubts), want)
-			}
+			assert.Equal(t, len(a.doubts), want, "doubts kept")
 			// It may have left a lock all the same.
 			if a.Ended("killed"); r.unlocked != 1 {
 				t.Error("what it has locked is not looked at when it has ended")

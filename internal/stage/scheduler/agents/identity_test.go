@@ -36,17 +36,11 @@ func TestAgentsRunAsTheirClauseSpecifies(t *testing.T) {
 	}
 	own, err := exec.Command("nice").Output()
 	assert.Must(t, err)
-	if got, want := start(Launch{Nice: 5, Env: []string{"HELO=out.example"}}, "nice; echo $HELO"), "5 out.example"; got != want {
-		t.Errorf("zone: got %q, want %q", got, want)
-	}
+	assert.Equal(t, start(Launch{Nice: 5, Env: []string{"HELO=out.example"}}, "nice; echo $HELO"), "5 out.example", "zone")
 	if os.Geteuid() != 0 {
 		t.Skip("only root starts agents as other users")
 	}
 	assert.Equal(t, start(Launch{Group: "1"}, "nice"), words(string(own)), "the nice of another agent")
-	if got, want := start(Launch{User: "nobody", Nice: 5}, "id -u; id -g; nice"), nobody.Uid+" "+nobody.Gid+" 5"; got != want {
-		t.Errorf("user: got %q, want %q", got, want)
-	}
-	if got, want := start(Launch{Group: "1"}, "id -u; id -g; id -G"), "0 1 1"; got != want {
-		t.Errorf("group: got %q, want %q", got, want)
-	}
+	assert.Equal(t, start(Launch{User: "nobody", Nice: 5}, "id -u; id -g; nice"), nobody.Uid+" "+nobody.Gid+" 5", "user")
+	assert.Equal(t, start(Launch{Group: "1"}, "id -u; id -g; id -G"), "0 1 1", "group")
 }

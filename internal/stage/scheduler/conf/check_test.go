@@ -76,9 +76,7 @@ func TestRoutesOfTheSettingAreLookedThrough(t *testing.T) {
 		t.Error("it cannot be used")
 	}
 	for _, want := range []string{"first:2:11: warning: no clause of scheduler.conf with a command serves channel uucp", "second:1:11: warning: no clause of scheduler.conf with a command serves channel pigeon"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("got %s\nwant %q in it", got, want)
-		}
+		assert.Contains(t, got, want)
 	}
 	if strings.Contains(got, "asked") {
 		t.Errorf("a table that is not used is looked through: %s", got)
@@ -128,8 +126,6 @@ func TestCovers(t *testing.T) {
 		"not the end":           {"a", "ab", false},
 	}
 	for name, tt := range tests {
-		if got := covers(glob.Pieces(tt.p), glob.Pieces(tt.q)); got != tt.want {
-			t.Errorf("%s: got %v", name, got)
-		}
+		assert.Equal(t, covers(glob.Pieces(tt.p), glob.Pieces(tt.q)), tt.want, name)
 	}
 }

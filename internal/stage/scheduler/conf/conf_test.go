@@ -102,9 +102,7 @@ func golden(t *testing.T, file, got string) {
 	}
 	want, err := os.ReadFile(file)
 	assert.Must(t, err)
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	assert.Same(t, got, string(want))
 }
 
 func TestBuiltInConfigurationServesEveryChannel(t *testing.T) {
@@ -200,9 +198,7 @@ func TestAtk3HalfOfThePlacesAreKept(t *testing.T) {
 		`maxring=3 command=a`:                                        2,
 	} {
 		conf := mustConf(t, "*/* "+clause+"\n")
-		if got := conf.Match("smtp", "h").MaxUnproven; got != want {
-			t.Errorf("%s: got %d, want %d", clause, got, want)
-		}
+		assert.Equal(t, conf.Match("smtp", "h").MaxUnproven, want, clause)
 	}
 }
 

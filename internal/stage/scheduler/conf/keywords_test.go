@@ -54,15 +54,9 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		}
 	}
 	rows := doc["Settings of a clause"]
-	if diff := cmp.Diff(keysOf(acted), keysOf(rows)); diff != "" {
-		t.Errorf("settings: -parser +page\n%s", diff)
-	}
-	if diff := cmp.Diff(keysOf(idle), keysOf(doc["ZMailer's settings without effect"])); diff != "" {
-		t.Errorf("ZMailer's: -parser +page\n%s", diff)
-	}
-	if diff := cmp.Diff(keysOf(params()), keysOf(doc["PARAM lines"])); diff != "" {
-		t.Errorf("PARAM lines: -parser +page\n%s", diff)
-	}
+	assert.Same(t, keysOf(acted), keysOf(rows), "settings: -parser +page")
+	assert.Same(t, keysOf(idle), keysOf(doc["ZMailer's settings without effect"]), "ZMailer's: -parser +page")
+	assert.Same(t, keysOf(params()), keysOf(doc["PARAM lines"]), "PARAM lines: -parser +page")
 	for name, k := range acted {
 		if cells := rows[name]; len(cells) != 3 || cells[0] != k.value {
 			t.Errorf("%s: the page's row is %q, the default %q", name, cells, k.value)

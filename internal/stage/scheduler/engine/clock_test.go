@@ -129,12 +129,8 @@ func TestBootClockIsAskedOnceASecondAndAfterSleep(t *testing.T) {
 		pass(step.awake, step.asleep, step.set)
 		known = !step.silent
 		before := asked
-		if got := b.read(day, even); got != boot {
-			t.Errorf("%s: got %v, want %v", step.name, got, boot)
-		}
-		if got := asked - before; got != step.asked {
-			t.Errorf("%s: it was asked %d times, want %d", step.name, got, step.asked)
-		}
+		assert.Equal(t, b.read(day, even), boot, step.name)
+		assert.Equal(t, asked-before, step.asked, "%s: questions", step.name)
 	}
 }
 

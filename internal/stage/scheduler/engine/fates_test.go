@@ -496,9 +496,7 @@ func (w *fates) judge() {
 	err = errors.Join(err, w.PO.Queue.List(func(name string) error {
 		return fmt.Errorf("transport/%s is left", name)
 	}))
-	if err != nil {
-		w.T.Error(err)
-	}
+	assert.NoError(w.T, err)
 	for _, report := range w.Reports() {
 		to := reportTo.FindStringSubmatch(report)
 		parts := reportPart.FindAllStringSubmatch(report, -1)
@@ -530,9 +528,7 @@ func (w *fates) judge() {
 		if f.end != "delivered" && f.end != "removed" && f.wantsReport() {
 			want = 1
 		}
-		if told[address] != want {
-			w.T.Errorf("%s (%+v) is reported as failed %d times, want %d; %q", address, *f, told[address], want, w.trail[address])
-		}
+		assert.Equal(w.T, told[address], want, "reports of failure of %s (%+v); %q", address, *f, w.trail[address])
 		if f.end == "removed" && !strings.Contains(removed, " "+address+" ") {
 			w.T.Errorf("%s was removed by the operator and is not in removed/: %q", address, w.trail[address])
 		}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,9 +123,7 @@ func TestBrokenSpecificationsStopNothing(t *testing.T) {
 			want--
 		}
 	}
-	if want != 0 {
-		t.Errorf("%d good messages more or less than once", want)
-	}
+	assert.Equal(t, want, 0, "good messages more or less than once")
 	r.stop()
 }
 
@@ -408,9 +405,7 @@ func TestLookThatIsDueDuringALookWaitsForItsTurn(t *testing.T) {
 		e := newStepped(t, b, dir, nil)
 		e.scanner.looking = true
 		e.intake.hint(watch.Hint{Lost: lost})
-		if e.scanner.lookAgain != lost {
-			t.Errorf("lost hints %v: got another look at once %v", lost, e.scanner.lookAgain)
-		}
+		assert.Equal(t, e.scanner.lookAgain, lost, "lost hints: another look at once")
 		if lost {
 			continue
 		}
@@ -444,9 +439,7 @@ func TestLooksAtLockedRecipientsBackOff(t *testing.T) {
 	for range 2 {
 		e.now = start
 		e.placement.hold(m)
-		if got := looks(); !slices.Equal(got, want) {
-			t.Errorf("looks after %v, want %v", got, want)
-		}
+		assert.Same(t, looks(), want, "times of the scans")
 		delete(e.placement.locked, m)
 		e.placement.reloadLocked()
 	}

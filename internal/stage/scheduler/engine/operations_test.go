@@ -126,9 +126,7 @@ func TestRunningSchedulerEndsWhatIsGivenUp(t *testing.T) {
 			r.wait(1, map[string]string{"expire": "msg=finished", "remove": "msg=removed", "reroute": "msg=finished"}[name], map[string]string{"remove": "rcpts="}[name])
 			r.stop()
 			r.empty()
-			if n := len(r.Reports()); n != map[string]int{"expire": 1, "remove": 0, "reroute": 1}[name] {
-				t.Errorf("%d messages in router/", n)
-			}
+			assert.Equal(t, len(r.Reports()), map[string]int{"expire": 1, "remove": 0, "reroute": 1}[name], "messages in router/")
 		})
 	}
 }
@@ -327,14 +325,12 @@ func TestEventsAreThoseOfTheJournal(t *testing.T) {
 		}
 	}
 	l.mu.Unlock()
-	if err := tail.Read(func(line ledger.Line) error {
+	assert.Must(t, tail.Read(func(line ledger.Line) error {
 		if line.Verb == ledger.Done {
 			entered[line.ID.String()] = ends{line.End.Delivered, line.End.Failed}
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if len(heard) != 20 || fmt.Sprint(heard) != fmt.Sprint(entered) {
 		t.Errorf("heard %v, entered %v", heard, entered)
 	}
@@ -390,15 +386,13 @@ func TestOperationsAreEmittedOnce(t *testing.T) {
 		assert.Equal(t, l.count("removed", who), want, "events removed of %s", who)
 	}
 	entered := map[string]int64{}
-	if err := tail.Read(func(line ledger.Line) error {
+	assert.Must(t, tail.Read(func(line ledger.Line) error {
 		if line.Verb == ledger.Done {
 			entered["removed "+line.ID.String()] = line.End.Removed
 			entered["expired "+line.ID.String()] = line.End.Expired
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	heard := map[string]int64{}
@@ -481,7 +475,7 @@ func TestCountsAreThoseOfTheFiles(t *testing.T) {
 	c, _ := r.dial()
 	s := r.status(c)
 	files, open := 0, 0
-	if err := r.PO.Queue.List(func(name string) error {
+	assert.Must(t, r.PO.Queue.List(func(name string) error {
 		files++
 		for _, g := range r.Parse(name).Groups {
 			for _, x := range g.Recipients {
@@ -491,9 +485,7 @@ func TestCountsAreThoseOfTheFiles(t *testing.T) {
 			}
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if s.Messages != files || files != messages || s.Recipients != open || open != waits {
 		t.Errorf("the socket says %d messages, %d recipients; the files %d, %d", s.Messages, s.Recipients, files, open)
 	}

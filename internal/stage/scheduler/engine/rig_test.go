@@ -196,9 +196,7 @@ func (r *rig) deliveredOnce(addresses ...string) {
 		count[strings.Fields(line)[2]]++
 	}
 	for _, a := range addresses {
-		if count[a] != 1 {
-			r.T.Errorf("%s was delivered %d times", a, count[a])
-		}
+		assert.Equal(r.T, count[a], 1, "deliveries of %s", a)
 	}
 	if len(count) != len(addresses) {
 		r.T.Errorf("delivered: %v, want %d addresses", count, len(addresses))

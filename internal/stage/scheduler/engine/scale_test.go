@@ -150,9 +150,7 @@ func TestDel8HeapIsBoundedWhileTheQueueGrows(t *testing.T) {
 	e.heap.tuneHeap()
 	trimHeap()
 	steady := inUse()
-	if e.heap.gcPercent != manyPercent {
-		t.Errorf("the collector's share is %d percent after the queue has grown, want %d", e.heap.gcPercent, manyPercent)
-	}
+	assert.Equal(t, e.heap.gcPercent, manyPercent, "percent of the collector after the queue has grown")
 	if n := e.messages.len(); n != messages || (view{e}).Status().Messages != messages {
 		t.Errorf("%d messages, want %d", n, messages)
 	}
@@ -200,9 +198,7 @@ func TestDel8HeapIsTrimmedWhenManyMessagesHaveCome(t *testing.T) {
 		{"and many come again", func() { come(trimFrom + 1) }, true},
 	} {
 		step.do()
-		if due := !e.trimAt.IsZero(); due != step.due {
-			t.Errorf("%s: due %v, want %v (%d messages, %d at the last time)", step.name, due, step.due, e.messages.len(), e.trimmed)
-		}
+		assert.Equal(t, !e.trimAt.IsZero(), step.due, "%s: due (%d messages, %d at the last time)", step.name, e.messages.len(), e.trimmed)
 	}
 	for range 100 {
 		leave(1)
@@ -231,9 +227,7 @@ func TestTableHoldsWhatAMapHolds(t *testing.T) {
 		got.put(m)
 		want[number] = m
 	}
-	if got.len() != len(want) {
-		t.Errorf("%d messages, want %d", got.len(), len(want))
-	}
+	assert.Equal(t, got.len(), len(want), "messages")
 	for number := uint64(1e6); number < 1e6+20_000; number++ {
 		if got.get(number) != want[number] {
 			t.Fatalf("%d: got %p, want %p", number, got.get(number), want[number])
@@ -248,9 +242,7 @@ func TestTableHoldsWhatAMapHolds(t *testing.T) {
 			seen++
 		})
 	}
-	if seen != len(want) {
-		t.Errorf("%d messages were given, want %d", seen, len(want))
-	}
+	assert.Equal(t, seen, len(want), "messages given")
 	for _, m := range want {
 		got.remove(m)
 	}
@@ -276,9 +268,7 @@ func TestExclusiveStepAfterExclusiveStepIsRun(t *testing.T) {
 	for _, want := range []string{"first", "second", "change"} {
 		select {
 		case got := <-done:
-			if got != want {
-				t.Errorf("%s was run, want %s", got, want)
-			}
+			assert.Equal(t, got, want, "run")
 		case <-time.After(time.Minute):
 			t.Fatalf("%s was never run", want)
 		}

@@ -88,9 +88,7 @@ func TestOnlyTheSendersEarlierMessageIsSuperseded(t *testing.T) {
 					r.wait(1, "msg=not-obsoleted", "id="+id, c.logged)
 				}
 				r.never("msg=obsoleted", "id="+id)
-				if tag := r.Parse(was).Groups[0].Recipients[0].Tag; tag != workspec.TagToDo {
-					t.Errorf("tag: got %c", tag)
-				}
+				assert.Equal(t, r.Parse(was).Groups[0].Recipients[0].Tag, workspec.TagToDo, "tag")
 			}
 			r.stop()
 			r.reports(0)

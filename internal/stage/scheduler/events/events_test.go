@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // A21: a listener that does not keep up gets the number of events that it has lost, in their
@@ -45,9 +47,7 @@ func TestLogAndStreamHaveTheSameEvent(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	em.EmitAt(at, Operation("held"), slog.String("id", "S1A1"), slog.String("who", "joe"))
 	em.Emit(Routed, "id", "S1A1") // below the log's level
-	if got, want := log.String(), `{"time":"2026-03-01T12:00:00Z","level":"INFO","msg":"held","id":"S1A1","who":"joe"}`+"\n"; got != want {
-		t.Errorf("log: got %s, want %s", got, want)
-	}
+	assert.Equal(t, log.String(), `{"time":"2026-03-01T12:00:00Z","level":"INFO","msg":"held","id":"S1A1","who":"joe"}`+"\n", "log")
 	got := l.Take()
 	if len(got) != 2 || string(got[0].JSON()) != `{"time":"2026-03-01T12:00:00Z","event":"held","id":"S1A1","who":"joe"}` || got[1].Name != "routed" {
 		t.Errorf("stream: got %v", got)

@@ -1,6 +1,10 @@
 package query
 
-import "testing"
+import (
+	"testing"
+
+	"zmailer/internal/run/assert"
+)
 
 // An unauthenticated client never takes the administrator's place, and takes that of an
 // idle one before that of one that is served.
@@ -24,9 +28,7 @@ func TestDel9IdleClientsGiveWay(t *testing.T) {
 		"for the administrator, an idle own":     {[]*session{admin, adminIdle}, true, adminIdle},
 		"for the administrator, even a busy own": {[]*session{admin}, true, admin},
 	} {
-		if got := (&places{list: c.list}).victim(c.trusted); got != c.want {
-			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
-		}
+		assert.Equal(t, (&places{list: c.list}).victim(c.trusted), c.want, name)
 	}
 }
 
@@ -40,8 +42,6 @@ func TestETRNNamesAHostOrADomain(t *testing.T) {
 		{"b.a.example", "@a.example", true}, {"a.example", "@A.example", true}, {"ba.example", "@a.example", false},
 		{".a.example", "@a.example", false}, {"a.example", "@", false}, {"", "@", true}, {"", "x", false},
 	} {
-		if got := Kicks(tt.host, tt.name); got != tt.want {
-			t.Errorf("ETRN %s for %q: %v", tt.name, tt.host, got)
-		}
+		assert.Equal(t, Kicks(tt.host, tt.name), tt.want, "ETRN %s for %q", tt.name, tt.host)
 	}
 }

@@ -92,16 +92,14 @@ func TestDel9ListingOfManyMessagesMakesNoTurnLong(t *testing.T) {
 	threads, recipients := 0, 0
 	var big threadShot
 	for _, r := range rings {
-		if err := q.each(r, func(s *threadShot) error {
+		assert.Must(t, q.each(r, func(s *threadShot) error {
 			threads++
 			recipients += s.stats.Recipients
 			if s.host == "big.example" {
 				big = *s
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	listed := map[string]bool{}
 	thr, _, err := q.find("smtp", "BIG.example")
@@ -111,12 +109,10 @@ func TestDel9ListingOfManyMessagesMakesNoTurnLong(t *testing.T) {
 	if thr, _, err := q.find("smtp", "none.example"); thr != nil || err != nil {
 		t.Errorf("got %v, %v", thr, err)
 	}
-	if err := q.messages(thr, func(m *threadMessage) error {
+	assert.Must(t, q.messages(thr, func(m *threadMessage) error {
 		listed[m.name] = true
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if sums.Threads != 501 || threads != 501 || recipients != many || big.stats.Recipients != many/2 || len(listed) != many/2 {
 		t.Errorf("got %d threads, %d recipients, %d of the big one", threads, recipients, len(listed))
 	}
@@ -155,14 +151,12 @@ func BenchmarkListing(b *testing.B) {
 		rings, _, _, err := q.rings()
 		assert.Must(b, err)
 		for _, r := range rings {
-			if err := q.each(r, func(*threadShot) error {
+			assert.Must(b, q.each(r, func(*threadShot) error {
 				if !sent {
 					sent, first = true, max(first, time.Since(begin))
 				}
 				return nil
-			}); err != nil {
-				b.Fatal(err)
-			}
+			}))
 		}
 	}
 	stop()

@@ -57,9 +57,7 @@ func TestQueueIsShownOnTheSocket(t *testing.T) {
 	} {
 		got := timeless(r.asked(c, tt.req))
 		got = regexp.MustCompile(`>\t\d+\t`).ReplaceAllString(got, ">\tOFF\t")
-		if got != tt.want {
-			t.Errorf("%v: got\n%s\nwant\n%s", tt.req.Kind, got, tt.want)
-		}
+		assert.Equal(t, got, tt.want, tt.req.Kind)
 	}
 	thread := r.asked(c, mailq.Request{Kind: mailq.JSONThread, Channel: "smtp", Host: "slow.example"})
 	var info mailq.ThreadInfo

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 func FuzzRequested(f *testing.F) {
@@ -25,9 +27,7 @@ func FuzzRequested(f *testing.F) {
 
 func TestFirstReceivedFieldNamesTheHost(t *testing.T) {
 	for value, want := range map[string]string{"by mx": "", "from": "", "from x": "x", "from x\tby y": "x", "from x (unclosed": "x", "from  x (a) by y": "x (a)"} {
-		if got := receivedFrom(value); got != want {
-			t.Errorf("%q: got %q, want %q", value, got, want)
-		}
+		assert.Equal(t, receivedFrom(value), want, value)
 	}
 }
 

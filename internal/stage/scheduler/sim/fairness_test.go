@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/scheduler/thread"
 )
 
@@ -346,9 +347,7 @@ func TestAnyWorldDrainsWithinItsLimits(t *testing.T) {
 		w.Run(2 * hour)
 		drained(t, w, 4*day)
 		for _, r := range rings {
-			if r.Running() != 0 {
-				t.Errorf("seed %d: %d run at the end", seed, r.Running())
-			}
+			assert.Equal(t, r.Running(), 0, "seed %d: run at the end", seed)
 		}
 	}
 }

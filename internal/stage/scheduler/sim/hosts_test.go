@@ -144,9 +144,7 @@ func TestTheSameSeedGivesTheSameCourse(t *testing.T) {
 		w.Drain(day)
 		return fmt.Sprint(w.Waits(""))
 	}
-	if first, second := course(), course(); first != second {
-		t.Errorf("got %s, then %s", first, second)
-	}
+	assert.Equal(t, course(), course(), "two courses")
 }
 
 func TestRatesAreKeptAndCostNoAttempt(t *testing.T) { rates(t) }

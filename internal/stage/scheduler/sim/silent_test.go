@@ -37,9 +37,7 @@ func silentHosts(t *testing.T) []row {
 			tried++
 		}
 	}
-	if tried != 500 {
-		t.Errorf("%d of 500 silent hosts were tried", tried)
-	}
+	assert.Equal(t, tried, 500, "silent hosts that were tried")
 	assert.Equal(t, w.Count("own, new", Delivered)+w.Count("own, known", Delivered), 400, "own messages that were delivered")
 	return []row{
 		atMost(t, "own mail to a host that answers, in 3 h beside reports to 500 silent hosts, the longest wait", w.Waits("own, known").Max(), 2*second),

@@ -52,9 +52,7 @@ func TestHeldRecipientsWaitAndDoNotAge(t *testing.T) {
 	b := clockBox(t, storetest.Conf)
 	file := b.Queue("a@b", storetest.Rcpt{Line: "smtp h x@h"}, storetest.Rcpt{Line: "smtp h y@h"})
 	b.Ordered(operations.Hold(b.Request(file, "x@h"), file, time.Time{}))(1)
-	if got := b.open(file); got != "y@h" {
-		t.Errorf("open: %q, want y@h", got)
-	}
+	assert.Equal(t, b.open(file), "y@h", "open")
 	if l := b.load(file); l.Held != 1 || len(l.Aside) != 1 || !l.Wake.IsZero() {
 		t.Errorf("held %d at %v, wakes %v", l.Held, l.Aside, l.Wake)
 	}
@@ -68,9 +66,7 @@ func TestHeldRecipientsWaitAndDoNotAge(t *testing.T) {
 	if len(l.Open) != 1 || l.Open[0].Away != 200*time.Hour {
 		t.Fatalf("after the release: %+v, want 200h that do not count", l.Open)
 	}
-	if got := l.Look.Sub(b.Now).Round(time.Second); got != 4*time.Hour {
-		t.Errorf("its delay is reported in %v, want 4h as for a new one", got)
-	}
+	assert.Equal(t, l.Look.Sub(b.Now).Round(time.Second), 4*time.Hour, "time until its delay is reported")
 	if _, err := operations.Release(b.Request(file), file); !errors.Is(err, operations.ErrNothing) {
 		t.Errorf("a second release: %v", err)
 	}
@@ -107,9 +103,7 @@ func TestFrozenRecipientsWaitForAnOperator(t *testing.T) { // A13
 	if held, err := b.expire(file, []int64{storetest.OffsetOf(b.Parse(file), 0)}, "x"); err != nil || len(held) != 0 || storetest.Tags(b.Parse(file)) != "  " {
 		t.Errorf("expired what is frozen: %v, %v, tags %q", held, err, storetest.Tags(b.Parse(file)))
 	}
-	if got := b.open(file); got != "y@h" {
-		t.Errorf("open: %q, want y@h", got)
-	}
+	assert.Equal(t, b.open(file), "y@h", "open")
 	b.Ordered(operations.Thaw(b.Request(file), file))(1)
 	l := b.load(file)
 	if len(l.Open) != 2 || l.Open[0].Address != "x@h" || l.Open[0].Attempts != 0 || !l.Open[0].Next.IsZero() || l.Open[0].Away.Round(time.Second) != 770*time.Hour {
@@ -169,9 +163,7 @@ func TestEndOfTimeIsAsOnExpirySays(t *testing.T) {
 			if err != nil || (len(waiting) == 1) != (what == "freeze") {
 				t.Errorf("waiting: %v, %v", waiting, err)
 			}
-			if got := storetest.Tags(b.Parse(file)); got != want.tag+" " {
-				t.Errorf("tags %q, want %q for the first", got, want.tag)
-			}
+			assert.Equal(t, storetest.Tags(b.Parse(file)), want.tag+" ", "tags")
 			done := b.settle(file).Finished
 			if n := len(b.Reports()); n != want.reports || done != (what != "freeze") {
 				t.Errorf("%d reports, want %d; finished %v", n, want.reports, done)
@@ -185,9 +177,7 @@ func TestEndOfTimeIsAsOnExpirySays(t *testing.T) {
 				t.Errorf("after a restart: held %d, open %d", l.Held, len(l.Open))
 			}
 			b.Ordered(operations.Thaw(b.Request(file, "x@h"), file))(1)
-			if got := b.open(file); got != "x@h" {
-				t.Errorf("thawed: %q", got)
-			}
+			assert.Equal(t, b.open(file), "x@h", "thawed")
 		})
 	}
 }
@@ -203,16 +193,12 @@ func TestRetryIsDueNow(t *testing.T) { // A13
 		t.Fatalf("open: %q", got)
 	}
 	b.Ordered(operations.Retry(b.Request(file, "y@h"), file))(1)
-	if got := b.open(file); got != "x@h in 1h0m0s, y@h" {
-		t.Errorf("open: %q, want y@h now", got)
-	}
+	assert.Equal(t, b.open(file), "x@h in 1h0m0s, y@h", "open")
 	if w := b.load(file).Open[1]; w.Attempts != 3 || !w.Hurry {
 		t.Errorf("got %+v", w)
 	}
 	b.deferredOnce(file, 1)
-	if got := b.open(file); got != "x@h in 1h0m0s, y@h in 1h0m0s" {
-		t.Errorf("after the attempt: %q", got)
-	}
+	assert.Equal(t, b.open(file), "x@h in 1h0m0s, y@h in 1h0m0s", "after the attempt")
 }
 
 // A13: a recipient that has failed is opened again while its sender was not told; its
@@ -228,20 +214,14 @@ func TestFailedRecipientIsOpenedAgain(t *testing.T) {
 	again := b.Request(file, "x@h")
 	again.Failed = true
 	b.Ordered(operations.Retry(again, file))(1)
-	if got := b.open(file); got != "x@h, y@h" {
-		t.Errorf("open: %q", got)
-	}
+	assert.Equal(t, b.open(file), "x@h, y@h", "open")
 	b.Now = b.Now.Add(10 * time.Minute)
 	b.settle(file)
-	if n := len(b.Reports()); n != 0 {
-		t.Errorf("%d reports on a recipient that is open", n)
-	}
+	assert.Equal(t, len(b.Reports()), 0, "reports on a recipient that is open")
 	b.Mark(file, 0, "failed", workspec.TagFailed)
 	b.Now = b.Now.Add(10 * time.Minute)
 	b.settle(file)
-	if n := len(b.Reports()); n != 1 {
-		t.Errorf("%d reports, want one on the second failure", n)
-	}
+	assert.Equal(t, len(b.Reports()), 1, "reports")
 	again = b.Request(file, "x@h")
 	again.Failed = true
 	if _, err := operations.Retry(again, file); !errors.Is(err, operations.ErrNothing) {
@@ -328,9 +308,7 @@ func TestOrderHoldsWhenTheAgentGivesBack(t *testing.T) {
 					t.Errorf("given back: %+v, %v, tags %q, want %q", rec, err, storetest.Tags(b.Parse(file)), tt.tag)
 				}
 				if tt.tag == " " {
-					if got := b.open(file); got != "" {
-						t.Errorf("open: %q", got)
-					}
+					assert.Equal(t, b.open(file), "", "open")
 				} else if !b.settle(file).Finished {
 					t.Error("it is not finished")
 				}
@@ -369,9 +347,7 @@ func TestEndThatWasTakenBackIsNotReported(t *testing.T) {
 			tt.then(b, file)
 			b.Now = b.Now.Add(time.Hour)
 			b.settle(file)
-			if got := len(b.Reports()); got != tt.want {
-				t.Errorf("%d reports, want %d", got, tt.want)
-			}
+			assert.Equal(t, len(b.Reports()), tt.want, "reports")
 		})
 	}
 }
@@ -410,7 +386,5 @@ func TestEndsAreEnteredByTheirKind(t *testing.T) {
 			t.Errorf("the report: got %+v", r)
 		}
 	}
-	if len(book.Records) != 2 {
-		t.Errorf("got %d records, want the message and its report", len(book.Records))
-	}
+	assert.Equal(t, len(book.Records), 2, "records")
 }

@@ -79,9 +79,7 @@ func TestReportCarriesWhatTheSenderGave(t *testing.T) {
 					t.Errorf("%s: got %q, want %q", field, got, want)
 				}
 			}
-			if got := strings.Contains(r, "Text of the body."); got != tt.full {
-				t.Errorf("body returned: %v, want %v", got, tt.full)
-			}
+			assert.Equal(t, strings.Contains(r, "Text of the body."), tt.full, "body returned")
 			if !strings.Contains(r, "Subject: test\n") || !strings.Contains(r, id.String()) {
 				t.Errorf("headers or spool ID are missing:\n%s", r)
 			}
@@ -178,17 +176,13 @@ func TestDelayIsReportedOncePerTime(t *testing.T) {
 		b.Now = start.Add(at)
 		s, err := b.spool.Settle(name, said)
 		assert.Must(t, err)
-		if got := len(b.Reports()); got != want[i] {
-			t.Errorf("after %v: %d reports, want %d", at, got, want[i])
-		}
+		assert.Equal(t, len(b.Reports()), want[i], "after %v: reports", at)
 		if !s.Look.IsZero() && !s.Look.After(b.Now) {
 			t.Errorf("after %v: wants to look at %v again", at, s.Look.Sub(start))
 		}
 	}
 	r := b.Reports()[0]
-	if got := strings.Join(storetest.Fields(r, "Action"), " "); got != "delayed delayed" {
-		t.Errorf("actions %q", got)
-	}
+	assert.Equal(t, strings.Join(storetest.Fields(r, "Action"), " "), "delayed delayed", "actions")
 	if len(storetest.Fields(r, "Will-Retry-Until")) != 2 || !strings.Contains(r, "450 4.2.1 later") || !strings.Contains(r, "connection refused") {
 		t.Errorf("report lacks answer or end:\n%s", r)
 	}
@@ -228,9 +222,7 @@ func TestErrorAddressGetsTheReport(t *testing.T) {
 	}
 	for name, tt := range tests {
 		f := &work{spec: &workspec.Spec{ErrorTo: tt.errorTo}}
-		if got := f.reportTo(&workspec.Group{Sender: workspec.Sender{Address: tt.sender}}); got != tt.want {
-			t.Errorf("%s: got %q, want %q", name, got, tt.want)
-		}
+		assert.Equal(t, f.reportTo(&workspec.Group{Sender: workspec.Sender{Address: tt.sender}}), tt.want, name)
 	}
 }
 
@@ -350,9 +342,7 @@ func TestDelayToldAtTheMomentIsToldOnce(t *testing.T) {
 		b.settle(name)
 		b.Now = b.Now.Add(time.Second)
 	}
-	if got := len(b.Reports()); got != 1 {
-		t.Errorf("%d reports, want 1", got)
-	}
+	assert.Equal(t, len(b.Reports()), 1, "reports")
 }
 
 // After days without a scheduler no delay is reported that is about to end: what
@@ -368,9 +358,7 @@ func TestDelayOfTheUntriedIsNotToldAtTheStart(t *testing.T) {
 	}
 	b.Now = b.Now.Add(firstTries)
 	b.settle(name)
-	if got := len(b.Reports()); got != 2 {
-		t.Errorf("%d reports, want one of the other recipient too", got)
-	}
+	assert.Equal(t, len(b.Reports()), 2, "reports")
 }
 
 // M37: every NOTIFY with every outcome, RET, ENVID and ORCPT: whether there is a report,
@@ -415,9 +403,7 @@ func TestWholeMatrixOfReports(t *testing.T) {
 			}
 		}
 	}
-	if count != 6*9*3*2*2 {
-		t.Errorf("%d cells", count)
-	}
+	assert.Equal(t, count, 6*9*3*2*2, "cells")
 }
 
 // oneReport brings a message with one recipient to its outcome and gives its report.
@@ -464,9 +450,7 @@ func checkCell(t *testing.T, cell, report, action, ret, envID, orcpt string) {
 		want["Original-Recipient"] = "rfc822; o=r@g"
 	}
 	for field, value := range want {
-		if got := strings.Join(storetest.Fields(report, field), "|"); got != value {
-			t.Errorf("%s: %s is %q, want %q", cell, field, got, value)
-		}
+		assert.Equal(t, strings.Join(storetest.Fields(report, field), "|"), value, "%s: %s", cell, field)
 	}
 	class := map[string]string{"failed": "5.", "delayed": "4."}[action]
 	if class == "" {
@@ -475,13 +459,9 @@ func checkCell(t *testing.T, cell, report, action, ret, envID, orcpt string) {
 	if code := strings.Join(storetest.Fields(report, "Status"), "|"); !strings.HasPrefix(code, class) {
 		t.Errorf("%s: status %q, want %s*", cell, code, class)
 	}
-	if got, want := len(storetest.Fields(report, "Will-Retry-Until")) == 1, action == "delayed"; got != want {
-		t.Errorf("%s: Will-Retry-Until %v, want %v", cell, got, want)
-	}
+	assert.Equal(t, len(storetest.Fields(report, "Will-Retry-Until")) == 1, action == "delayed", "%s: Will-Retry-Until", cell)
 	// RFC 3461 §4.3: RET is of failures; the others return the header.
-	if got, want := strings.Contains(report, "Body of the message."), action == "failed" && ret != "HDRS"; got != want {
-		t.Errorf("%s: body returned %v, want %v", cell, got, want)
-	}
+	assert.Equal(t, strings.Contains(report, "Body of the message."), action == "failed" && ret != "HDRS", "%s: body returned", cell)
 	if !strings.Contains(report, "Subject: test\n") {
 		t.Errorf("%s: no header", cell)
 	}

@@ -164,9 +164,7 @@ func TestReportReturnsWhatMayBeSent(t *testing.T) {
 				t.Errorf("want %s, %s, %.80q in\n%.3000s", tt.kind, tt.encoding, tt.returned, r[0])
 			}
 			head, _, _ := strings.Cut(r[0], "\n--")
-			if got := strings.Contains(head, "Content-Transfer-Encoding: 8bit\n"); got != (tt.encoding == "8bit") {
-				t.Errorf("the whole says 8bit: %v", got)
-			}
+			assert.Equal(t, strings.Contains(head, "Content-Transfer-Encoding: 8bit\n"), tt.encoding == "8bit", "encoding of the whole")
 		})
 	}
 }
@@ -213,9 +211,7 @@ func TestCopiesOfFailureReports(t *testing.T) {
 			t.Errorf("failed %v: envelope %q", failed, head)
 		}
 	}
-	if len(b.Reports()) != 2 {
-		t.Errorf("%d reports", len(b.Reports()))
-	}
+	assert.Equal(t, len(b.Reports()), 2, "reports")
 }
 
 // M37: where the message came from, what it was, and our name for it are told.
@@ -230,9 +226,7 @@ func TestReportNamesTheMessage(t *testing.T) {
 	r := b.Reports()[0]
 	for field, want := range map[string]string{"Received-From-MTA": `dns; client.example ([192.0.2.1] (really) by "x")`,
 		"Final-Log-ID": id, "X-Spool-ID": id, "In-Reply-To": "<1@client.example>", "References": "<1@client.example>"} {
-		if got := strings.Join(storetest.Fields(r, field), "|"); got != want {
-			t.Errorf("%s: got %q, want %q", field, got, want)
-		}
+		assert.Equal(t, strings.Join(storetest.Fields(r, field), "|"), want, field)
 	}
 }
 
@@ -342,9 +336,7 @@ func TestNet6ReportsTellTheLastReplyOfTheRemoteHost(t *testing.T) {
 					t.Errorf("got %v, want %s", group, action)
 				}
 				for field, value := range fields {
-					if group[field] != value {
-						t.Errorf("%s: %s is %q, want %q", action, field, group[field], value)
-					}
+					assert.Equal(t, group[field], value, "%s: %s", action, field)
 				}
 			}
 			b.Now = b.Now.Add(5 * time.Hour)
@@ -366,9 +358,7 @@ func TestNet6ReportsTellTheLastReplyOfTheRemoteHost(t *testing.T) {
 					want(b.Read("router/"+name), "failed", tt.expiry)
 				}
 			}
-			if n := len(b.List("router")); n != 2 {
-				t.Errorf("%d reports, want two", n)
-			}
+			assert.Equal(t, len(b.List("router")), 2, "reports")
 		})
 	}
 }

@@ -60,9 +60,7 @@ func TestRerouteCopiesTheMessageForItsRecipients(t *testing.T) {
 		t.Errorf("its envelope: %+v", m.Envelope)
 	}
 	// S13: the router adds its Received once.
-	if got := string(m.Header); got != "From: a@b\nSubject: test\n" {
-		t.Errorf("its header: %q", got)
-	}
+	assert.Equal(t, string(m.Header), "From: a@b\nSubject: test\n", "its header")
 	if text := b.Reports()[0]; !strings.HasSuffix(text, "Subject: test\n\nBody of the message.\n") {
 		t.Errorf("it is %q", text)
 	}
@@ -179,9 +177,7 @@ func TestHoldChannelWaitsForAFile(t *testing.T) {
 	assert.Must(t, os.WriteFile(path, []byte("x"), 0o644))
 	b.Now = b.Now.Add(2 * time.Minute)
 	b.settledWhen(file)
-	if len(b.copies()) != 1 {
-		t.Errorf("%d copies", len(b.copies()))
-	}
+	assert.Equal(t, len(b.copies()), 1, "copies")
 }
 
 // An answer is used however short the interval is: what is asked beside everything else
@@ -228,9 +224,7 @@ func TestHoldChannelWaitsForANameServer(t *testing.T) {
 			rcode <- answer
 			b.Now = b.Now.Add(2 * time.Minute)
 			b.settledWhen(file)
-			if len(b.copies()) != 1 {
-				t.Errorf("%d copies", len(b.copies()))
-			}
+			assert.Equal(t, len(b.copies()), 1, "copies")
 		})
 	}
 }

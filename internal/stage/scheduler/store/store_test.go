@@ -35,9 +35,7 @@ func TestLoadGivesOpenRecipientsByThread(t *testing.T) {
 		got = append(got, w.Channel+" "+w.Host+" "+w.Address)
 	}
 	want := "local joe joe@here, smtp a.example x@a.example, smtp B.example x@b.example, smtp b.example y@b.example"
-	if s := strings.Join(got, ", "); s != want {
-		t.Errorf("got %s\nwant %s", s, want)
-	}
+	assert.Equal(t, strings.Join(got, ", "), want)
 	info, err := os.Stat(b.PO.FS().(*durable.OS).Dir() + "/queue/" + name)
 	if err != nil || l.ID.Time() != info.ModTime() || l.Number != l.ID.Ino {
 		t.Errorf("got %v %d, want the message's time %v (%v)", l.ID, l.Number, info.ModTime(), err)
@@ -72,9 +70,7 @@ func TestUnknownFormatIsLeftAlone(t *testing.T) {
 	if _, err := b.spool.Load(name); !errors.Is(err, workspec.ErrUnknownFormat) {
 		t.Errorf("got %v, want ErrUnknownFormat", err)
 	}
-	if got := b.Read("transport/" + name); got != text {
-		t.Errorf("the file was changed: %q", got)
-	}
+	assert.Equal(t, b.Read("transport/"+name), text, "the file")
 }
 
 func TestCorruptSpecificationIsLeftAlone(t *testing.T) {
@@ -85,9 +81,7 @@ func TestCorruptSpecificationIsLeftAlone(t *testing.T) {
 	if _, err := b.spool.Load(name); !errors.As(err, &bad) {
 		t.Errorf("got %v, want a *workspec.SyntaxError", err)
 	}
-	if got := b.Read("transport/" + name); got != text {
-		t.Errorf("the file was changed: %q", got)
-	}
+	assert.Equal(t, b.Read("transport/"+name), text, "the file")
 }
 
 func TestIncompleteSpecificationIsRoutedAgain(t *testing.T) {
@@ -194,16 +188,12 @@ func TestChannelsWithoutAgent(t *testing.T) {
 				t.Errorf("held %d, open %d", l.Held, len(l.Open))
 			}
 			s := b.Parse(file)
-			if got := storetest.Tags(s); got != tt.tag+" " {
-				t.Errorf("tags %q, want %q", got, tt.tag+" ")
-			}
+			assert.Equal(t, storetest.Tags(s), tt.tag+" ", "tags")
 			code := ""
 			if len(s.Diagnostics) > 0 {
 				code = s.Diagnostics[0].Notary.Status
 			}
-			if code != tt.code {
-				t.Errorf("diagnostics %+v, want status %q", s.Diagnostics, tt.code)
-			}
+			assert.Equal(t, code, tt.code, "diagnostics %+v", s.Diagnostics)
 			if tt.log != nil {
 				b.WantLog(tt.log...)
 			}
@@ -281,9 +271,7 @@ func TestOutcomeThatTheAgentDidNotWriteDown(t *testing.T) {
 	}
 	assert.Must(t, b.record(name, list))
 	s = b.Parse(name)
-	if got := storetest.Tags(s); got != "-++-" {
-		t.Errorf("tags %q", got)
-	}
+	assert.Equal(t, storetest.Tags(s), "-++-", "tags")
 	var got []string
 	for _, d := range s.Diagnostics {
 		got = append(got, d.Notary.Address+" "+d.Notary.Action+" "+d.Notary.Status)
@@ -411,9 +399,7 @@ func TestLastLineOfADialogue(t *testing.T) {
 		"empty":          {"", ""},
 	}
 	for name, tt := range tests {
-		if got := thread.LastLine(tt.text); got != tt.want {
-			t.Errorf("%s: got %q, want %q", name, got, tt.want)
-		}
+		assert.Equal(t, thread.LastLine(tt.text), tt.want, name)
 	}
 }
 
@@ -482,9 +468,7 @@ func TestUnservedRecipientIsHeldUntilAClauseServesIt(t *testing.T) {
 	s := b.Parse(file)
 	var got []string
 	for _, e := range s.History {
-		if e.Recipient != storetest.OffsetOf(s, 0) {
-			t.Errorf("an event of byte %d: %+v", e.Recipient, e)
-		}
+		assert.Equal(t, e.Recipient, storetest.OffsetOf(s, 0), "bytes of an event: %+v", e)
 		got = append(got, e.Event)
 	}
 	if strings.Join(got, " ") != workspec.EventUnserved+" "+workspec.EventServed {
@@ -578,9 +562,7 @@ func TestNextAttemptIsNeverFurtherAwayThanWasDecided(t *testing.T) {
 			t.Fatalf("%s: %v, %d lines", name, err, len(spec.History))
 		}
 		now := at.Add(tt.passed)
-		if got := nextOf(&spec.History[0], now).Sub(now); got != tt.want {
-			t.Errorf("%s: got %v, want %v", name, got, tt.want)
-		}
+		assert.Equal(t, nextOf(&spec.History[0], now).Sub(now), tt.want, name)
 	}
 }
 
@@ -596,9 +578,7 @@ func TestReportIntervalEndsWhenTheClockIsSetBack(t *testing.T) {
 		if _, err := b.spool.Settle(name, nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := len(b.List("router")); got != want {
-			t.Errorf("router/: got %d reports, want %d", got, want)
-		}
+		assert.Equal(t, len(b.List("router")), want, "router/ reports")
 	}
 	b.spool.Conf.ReportInterval = time.Hour
 	settle(0)
@@ -634,9 +614,7 @@ func TestReportsThatNobodyNamesAreSwept(t *testing.T) {
 	rule := faulty.Fail(faultfs.Open, "transport/*", unix.EIO, 1)
 	recovered(4)
 	b.WantLog("level=ERROR", "recovered", "unreadable")
-	if rule.Hits() != 1 {
-		t.Errorf("the specification was read %d times, want once", rule.Hits())
-	}
+	assert.Equal(t, rule.Hits(), 1, "times that the specification was read")
 	recovered(3)
 	b.WantLog("recovered", "swept", "report.1.name")
 	if _, err := os.Stat(filepath.Join(dir, "public/report.1.named")); err != nil {
@@ -663,9 +641,7 @@ func TestAtk3WhoseMailItIs(t *testing.T) {
 		"of a program like sample": {false, workspec.Sender{Channel: "smtp", Address: "x@far.example"}, thread.Relayed},
 	} {
 		spec := &workspec.Spec{Own: c.own, Groups: []workspec.Group{{Sender: c.from}}}
-		if got := whoseMail(spec); got != c.want {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
+		assert.Equal(t, whoseMail(spec), c.want, name)
 	}
 	one := &work{spec: &workspec.Spec{Groups: []workspec.Group{{Sender: outside}}}}
 	other := &work{spec: &workspec.Spec{Own: true, Groups: []workspec.Group{{Sender: outside}}}}

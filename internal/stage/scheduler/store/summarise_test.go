@@ -166,9 +166,7 @@ func TestOldHistoryIsSummarisedAtTheStart(t *testing.T) {
 	after := b.Read("transport/" + name)
 	b.WantLog("msg=summarised", name)
 	for _, w := range l.Open {
-		if w.Attempts != had {
-			t.Errorf("%s has %d attempts behind it, want %d", w.Address, w.Attempts, had)
-		}
+		assert.Equal(t, w.Attempts, had, "%s has attempts behind it", w.Address)
 	}
 	if len(l.Open) != 50 || len(after) > len(before)/20 {
 		t.Errorf("%d recipients; %d bytes became %d", len(l.Open), len(before), len(after))
@@ -234,9 +232,7 @@ func TestEditDuringASummaryStays(t *testing.T) {
 				t.Errorf("the edit is gone:\n%s", text[:min(len(text), 2000)])
 			}
 			b.WantLog("msg=not-summarised", name)
-			if got := b.List("transport"); !slices.Equal(got, []string{name, "look." + name}) {
-				t.Errorf("transport/ holds %v", got)
-			}
+			assert.Same(t, b.List("transport"), []string{name, "look." + name}, "transport/")
 			if l := b.load(name); len(l.Open) != 1 || l.Open[0].Attempts != had {
 				t.Errorf("got %+v", l.Open)
 			}
@@ -300,9 +296,7 @@ func TestWithoutExchangeTheHistoryStays(t *testing.T) {
 	for n := had + 1; n < had+10; n++ {
 		b.deferred(name, n, []Outcome{{Offset: off, Result: thread.Deferred, Text: "450 4.2.1 later"}})
 	}
-	if n := strings.Count(b.Log.String(), "msg=not-summarised"); n != 1 {
-		t.Errorf("tried %d times, want once", n)
-	}
+	assert.Equal(t, strings.Count(b.Log.String(), "msg=not-summarised"), 1, "tries")
 	if l := b.load(name); l.Open[0].Attempts != had+9 {
 		t.Errorf("got %+v", l.Open)
 	}

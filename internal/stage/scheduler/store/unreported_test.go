@@ -129,9 +129,7 @@ func TestDur1DiagnosticAtTheOffsetOfOneThatWasTold(t *testing.T) {
 		told = append(told, storetest.Fields(report, "Final-Recipient")...)
 	}
 	slices.Sort(told)
-	if got := strings.Join(told, ", "); got != "rfc822; one@h, rfc822; three@h, rfc822; two@h" {
-		t.Errorf("told of %s", got)
-	}
+	assert.Equal(t, strings.Join(told, ", "), "rfc822; one@h, rfc822; three@h, rfc822; two@h", "recipients reported")
 }
 
 // Dur1: a recipient that was opened again and fails again is reported, also where the
@@ -218,9 +216,7 @@ func TestDur1RecipientPutBackWhileItsMessageEndsIsNotLost(t *testing.T) {
 					t.Errorf("step %d: the message is gone, and a recipient was put back", step)
 				case done:
 					put++
-					if got := storetest.Tags(b.Parse(file)); !strings.Contains(got, " ") {
-						t.Errorf("step %d: tags %q", step, got)
-					}
+					assert.Contains(t, storetest.Tags(b.Parse(file)), " ", "step %d: tags", step)
 					if l := b.load(file); len(l.Open) == 0 {
 						t.Errorf("step %d: nothing is to be delivered", step)
 					}
@@ -310,7 +306,5 @@ func TestDur1MessageWithAnUnreportedFailureIsNotRemoved(t *testing.T) {
 	if err := b.spool.refuseEnd(f); !errors.Is(err, ErrUnreported) {
 		t.Errorf("refused again: got %v", err)
 	}
-	if n := len(b.Parse(file).History); n != len(s.History) {
-		t.Errorf("refused twice, it has %d lines of history, and %d before", n, len(s.History))
-	}
+	assert.Equal(t, len(b.Parse(file).History), len(s.History), "lines of history after two refusals")
 }

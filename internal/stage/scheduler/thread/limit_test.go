@@ -1,9 +1,10 @@
 package thread
 
 import (
-	"slices"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // busyBench is a thread with much to do whose host nothing is known of.
@@ -48,9 +49,7 @@ func TestLimitFollowsTheHost(t *testing.T) {
 					b.end(v, r.res, r.wait)
 				}
 			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("got %v at once, want %v", got, tt.want)
-			}
+			assert.Same(t, got, tt.want, "at once")
 		})
 	}
 }
@@ -71,9 +70,7 @@ func TestBusyHostIsGivenLess(t *testing.T) {
 	for _, v := range running[5:12] {
 		b.end(v, Delivered, HostWait{})
 	}
-	if got := len(b.takeAll()); got != 2 {
-		t.Errorf("%d began when 8 were left, want 2", got)
-	}
+	assert.Equal(t, len(b.takeAll()), 2, "messages begun when 8 were left")
 	b, th = busyBench(t, Policy{MaxThread: 1})
 	if r := b.end(b.take(), HostDeferred, HostWait{Busy: true}); !r.Host || th.Tries() != 1 {
 		t.Error("the only connection was refused and the thread does not wait")
@@ -92,9 +89,7 @@ func TestLimitAfterTrouble(t *testing.T) {
 			}
 		}
 		b.end(b.until(), Delivered, HostWait{})
-		if got := th.Limit(); got != want {
-			t.Errorf("after %d failures in a row: limit %d, want %d", failures, got, want)
-		}
+		assert.Equal(t, th.Limit(), want, "after %d failures in a row: limit", failures)
 	}
 }
 
@@ -106,9 +101,7 @@ func TestLimitThatIsNotReachedDoesNotGrow(t *testing.T) {
 		b.add("h")
 		b.end(b.take(), Delivered, HostWait{})
 	}
-	if got := v.Thread.Limit(); got != 5 {
-		t.Errorf("got %d, want 5", got)
-	}
+	assert.Equal(t, v.Thread.Limit(), 5)
 }
 
 // The limit of one host concerns no other.
@@ -125,9 +118,7 @@ func TestLimitIsOfOneHost(t *testing.T) {
 	}
 	b.now = b.now.Add(time.Second)
 	for host, want := range map[string]int{"good": 10, "bad": 5} {
-		if got := b.ring.threads[keyOf("smtp", host)].Limit(); got != want {
-			t.Errorf("%s: got %d, want %d", host, got, want)
-		}
+		assert.Equal(t, b.ring.threads[keyOf("smtp", host)].Limit(), want, host)
 	}
 }
 
@@ -146,7 +137,5 @@ func TestLimitGrowsWithWhatWasQueued(t *testing.T) {
 	}
 	b.end(v, Delivered, HostWait{})
 	b.c.Promote(queued, b.now)
-	if h.peak != 1 {
-		t.Errorf("%d ran at once, want 1", h.peak)
-	}
+	assert.Equal(t, h.peak, 1, "at once")
 }

@@ -3,6 +3,8 @@ package thread
 import (
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // M29: a queueonly thread begins nothing until it is kicked, then what it has, and
@@ -109,15 +111,11 @@ func TestMoveTakesAllAlong(t *testing.T) {
 		t.Fatalf("the old ring has %d running, the new one %d", b.ring.Running(), to.Running())
 	}
 	b.ring = to
-	if got := len(b.takeAll()); got != 2 {
-		t.Errorf("%d began, want 2", got)
-	}
+	assert.Equal(t, len(b.takeAll()), 2, "messages begun")
 	for _, v := range running {
 		b.end(v, Delivered, HostWait{})
 	}
-	if got := len(b.takeAll()); got != 4 {
-		t.Errorf("%d began then, want 4", got)
-	}
+	assert.Equal(t, len(b.takeAll()), 4, "messages begun then")
 	if r := b.end(oneRunning(th), Deferred, HostWait{}); r.Next.Sub(b.now) != 3*time.Minute {
 		t.Errorf("waits %v, want 3m", r.Next.Sub(b.now))
 	}
@@ -195,9 +193,7 @@ func TestStats(t *testing.T) {
 		if w.Until.Year() < 2000 {
 			w.Until = time.Time{}
 		}
-		if got != w {
-			t.Errorf("%s:\ngot  %+v\nwant %+v", what, got, w)
-		}
+		assert.Equal(t, got, w, what)
 	}
 	want("ready", Stats{Vertices: 3, Recipients: 5, Ready: 3, State: Active})
 	list := b.takeAll()

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // M24
@@ -46,9 +48,7 @@ func TestLimitsAreNeverExceeded(t *testing.T) {
 		c.End(v, HostWait{}, now)
 		done++
 	}
-	if most != 9 {
-		t.Errorf("at most %d ran at once, want 9", most)
-	}
+	assert.Equal(t, most, 9, "most at once")
 	if len(c.channels) != 0 || len(c.vertices.list) != 0 {
 		t.Errorf("left: %d channels, %d vertices", len(c.channels), len(c.vertices.list))
 	}
@@ -91,9 +91,7 @@ func TestOnePoisonousMessageDoesNotBlockTheRest(t *testing.T) {
 				break
 			}
 		}
-		if done != 20 {
-			t.Errorf("ageorder %v: %d of 20 delivered", ageOrder, done)
-		}
+		assert.Equal(t, done, 20, "ageorder %v: delivered of 20", ageOrder)
 	}
 }
 
@@ -131,9 +129,7 @@ func TestReminderComesOnceAtItsLastTime(t *testing.T) {
 	other := &Message{Number: 8}
 	b.c.Remind(other, b.now.Add(30*time.Second))
 	b.c.Remind(other, time.Time{})
-	if got := b.c.Reminder(m).Sub(b.now); got != time.Minute {
-		t.Errorf("reminder in %v, want 1m", got)
-	}
+	assert.Equal(t, b.c.Reminder(m).Sub(b.now), time.Minute, "time until the reminder")
 	start := b.now
 	_, due := b.step()
 	if len(due) != 1 || due[0] != m || b.now.Sub(start) != time.Minute {
@@ -196,9 +192,7 @@ func TestKickEndsEveryWait(t *testing.T) {
 		t.Fatal("does not wait")
 	}
 	b.c.Kick(v.Thread, b.now)
-	if got := len(b.takeAll()); got != 2 {
-		t.Errorf("%d started, want 2", got)
-	}
+	assert.Equal(t, len(b.takeAll()), 2, "messages begun")
 }
 
 // M14: ETRN while a deferral is written down.
@@ -282,7 +276,5 @@ func TestTroubleThatIsDueIsProbed(t *testing.T) {
 		b.add("dead")
 	}
 	b.c.Advance(b.now)
-	if got := len(b.takeAll()); got != 1 {
-		t.Errorf("%d started, want one probe", got)
-	}
+	assert.Equal(t, len(b.takeAll()), 1, "messages begun")
 }

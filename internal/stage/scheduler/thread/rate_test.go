@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // Z10: rate limits per host and per clause on the virtual clock: in no time of the given
@@ -104,9 +106,7 @@ func TestRateOutlivesItsThread(t *testing.T) {
 		b.add("h")
 		start := b.now
 		b.end(b.until(), Delivered, HostWait{})
-		if got := b.now.Sub(start); got != time.Minute {
-			t.Errorf("the next began after %v, want 1m", got)
-		}
+		assert.Equal(t, b.now.Sub(start), time.Minute, "time until the next")
 		if b.c.Remove(b.ring) {
 			t.Error("the ring is gone")
 		}

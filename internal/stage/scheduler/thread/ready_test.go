@@ -112,9 +112,7 @@ func TestNewAndOldMailTakeTurns(t *testing.T) {
 		}
 		b.end(v, Delivered, HostWait{})
 	}
-	if fresh != 50 {
-		t.Errorf("%d of 100 turns for new mail, want 50", fresh)
-	}
+	assert.Equal(t, fresh, 50, "turns of 100 for new mail")
 }
 
 // Whatever is done to an order, it is a search tree of what it holds, and the heads are

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 func day(n int) time.Duration { return time.Duration(n) * 24 * time.Hour }
@@ -159,16 +161,10 @@ func TestAgesAfterSeveralClocksThatAreSet(t *testing.T) {
 	for m, since := range born {
 		if m.first == nil {
 			c.Add(m, r, "smtp", "a", []Recipient{NewRecipient(1, "")}, History{}, at)
-			if got := c.Reminder(m).Sub(at); got != day(30)-past+since {
-				t.Errorf("message %d: its reminder is %v away, want %v", m.Number, got, day(30)-past+since)
-			}
+			assert.Equal(t, c.Reminder(m).Sub(at), day(30)-past+since, "message %d: time until its reminder", m.Number)
 		}
-		if got := at.Sub(c.accepted(m)); got != past-since {
-			t.Errorf("message %d is %v old, want %v", m.Number, got, past-since)
-		}
-		if want := begin.Add(since).UnixMilli(); m.accepted() != want {
-			t.Errorf("message %d: accepted at %d of the core's time, want %d", m.Number, m.accepted(), want)
-		}
+		assert.Equal(t, at.Sub(c.accepted(m)), past-since, "age of message %d", m.Number)
+		assert.Equal(t, m.accepted(), begin.Add(since).UnixMilli(), "message %d: time of acceptance", m.Number)
 		if odd := m.Number%10 == 1; odd != (m.Name() == "odd") {
 			t.Errorf("message %d is called %s", m.Number, m.Name())
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // feed starts what may run, as the scheduler does: rings in the order of Touched.
@@ -160,9 +162,7 @@ func TestAMessageToManyTakesEverySecondTurn(t *testing.T) {
 		}
 		b.end(v, Delivered, HostWait{})
 	}
-	if small != 10 {
-		t.Errorf("%d of 20 turns for small messages, want 10", small)
-	}
+	assert.Equal(t, small, 10, "turns of 20 for small messages")
 }
 
 // M28: when the host has answered another message, the one that it failed waits for
@@ -187,7 +187,5 @@ func TestTheBlamedWaitsWhenTheHostAnswersOthers(t *testing.T) {
 		good++
 		b.end(v, Delivered, HostWait{})
 	}
-	if good != 50 {
-		t.Errorf("%d of 50 were delivered within 5m of a wait of 30m", good)
-	}
+	assert.Equal(t, good, 50, "delivered within 5m of a wait of 30m")
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // bench drives a core on a virtual clock.
@@ -109,9 +111,7 @@ func TestRetryWaitsFollowTheList(t *testing.T) {
 		}
 		got = append(got, units)
 	}
-	if want := []int{1, 2, 5}; !slices.Equal(got[:3], want) {
-		t.Errorf("first waits: got %v, want %v", got[:3], want)
-	}
+	assert.Same(t, got[:3], []int{1, 2, 5}, "first waits")
 	seen := map[int]bool{}
 	for i := 3; i < len(got); {
 		start := slices.Index([]int{1, 2, 5}, got[i])
@@ -171,9 +171,7 @@ func TestHistoryIsResumed(t *testing.T) {
 	}
 	start := b.now
 	b.until()
-	if got := b.now.Sub(start); got != 90*time.Second {
-		t.Errorf("waited %v, want 1m30s", got)
-	}
+	assert.Equal(t, b.now.Sub(start), 90*time.Second, "waited")
 	r := b.end(v, Deferred, HostWait{})
 	if got := r.Next.Sub(b.now).Truncate(10 * time.Minute); r.Attempt != 3 || got != 30*time.Minute {
 		t.Errorf("got attempt %d, wait %v; want 3 and the third wait", r.Attempt, got)
@@ -222,9 +220,7 @@ func TestExpiry(t *testing.T) {
 				}
 				b.now = next
 			}
-			if got != tt.want {
-				t.Errorf("got %v, want %v", got, tt.want)
-			}
+			assert.Equal(t, got, tt.want)
 			if got >= 0 {
 				b.c.Forget(v)
 				if v.Message.Open != 0 || len(b.ring.threads) != 0 || !b.c.Next().IsZero() {
@@ -256,9 +252,7 @@ func TestExpiryInAThreadInTrouble(t *testing.T) {
 			break
 		}
 	}
-	if n != 49 {
-		t.Errorf("%d of the other 49 expired", n)
-	}
+	assert.Equal(t, n, 49, "expired of the others")
 }
 
 // Z18: a host that cannot be reached is not tried once per message.
@@ -295,9 +289,7 @@ func TestHostInTroubleIsProbedByOne(t *testing.T) {
 		}
 		b.end(probe, HostDeferred, HostWait{})
 	}
-	if want := []int{1, 2, 4}; !slices.Equal(waits, want) {
-		t.Errorf("probed after %v intervals, want %v", waits, want)
-	}
+	assert.Same(t, waits, []int{1, 2, 4}, "intervals before the probe")
 	b.end(b.until(), Delivered, HostWait{})
 	if got := len(b.takeAll()); got != 20 || thread.Tries() != 0 {
 		t.Errorf("after the host answered %d started, %d tries", got, thread.Tries())
@@ -359,9 +351,7 @@ func TestRetryAtOfAnotherAttemptProlongs(t *testing.T) {
 	v, w := b.take(), b.take()
 	b.end(v, HostDeferred, HostWait{})
 	r := b.end(w, HostDeferred, HostWait{Until: b.now.Add(time.Hour)})
-	if got := r.Next.Sub(b.now); got != time.Hour {
-		t.Errorf("got %v, want 1h", got)
-	}
+	assert.Equal(t, r.Next.Sub(b.now), time.Hour)
 }
 
 // A5: a thread's wait goes on after a restart.

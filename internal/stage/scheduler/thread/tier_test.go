@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // places100 has the limits of the built-in policy, but that of a host.
@@ -70,9 +72,7 @@ func TestAtk3SilentHostsLeavePlaces(t *testing.T) {
 				b.mail(c.origin, fmt.Sprint("silent", i), c.history(b))
 			}
 			b.c.Advance(b.now)
-			if got := len(b.takeAll()); got != c.most {
-				t.Errorf("%d of 500 begin, want %d", got, c.most)
-			}
+			assert.Equal(t, len(b.takeAll()), c.most, "messages begun of 500")
 			if b.ring.Hungry() {
 				t.Error("an agent is wanted, and there is nothing for it")
 			}
@@ -124,18 +124,14 @@ func TestAtk3WhatHostsDidIsKnown(t *testing.T) {
 	}
 	// It falls silent: those that still run take places of hosts that did not answer.
 	b.end(first[0], HostDeferred, HostWait{})
-	if got := b.ring.places.low[0]; got != 3 {
-		t.Errorf("%d places are taken by hosts that do not answer, want 3", got)
-	}
+	assert.Equal(t, b.ring.places.low[0], 3, "places of hosts that do not answer")
 	own := b.mail(Own, "new", History{})
 	if b.take() != nil {
 		t.Error("another host that is not known begins beyond the limit")
 	}
 	// It answers: they take none, and the other one goes.
 	b.end(first[1], Delivered, HostWait{})
-	if got := b.ring.places.low[0]; got != 0 {
-		t.Errorf("%d places are taken by hosts that do not answer, want 0", got)
-	}
+	assert.Equal(t, b.ring.places.low[0], 0, "places of hosts that do not answer")
 	if b.c.Touched() == nil || b.take() == nil && own.Waiting() {
 		t.Error("what waited for a place is forgotten")
 	}
@@ -152,9 +148,7 @@ func TestAtk3TriedAgainIsNotAnswered(t *testing.T) {
 	if b.take() != v {
 		t.Fatal("it is not tried")
 	}
-	if got := b.ring.places.low[0]; got != 1 {
-		t.Errorf("it takes %d places of hosts that did not answer, want 1", got)
-	}
+	assert.Equal(t, b.ring.places.low[0], 1, "places of hosts that did not answer")
 }
 
 // Rings of one channel do not take all its places together.
@@ -184,9 +178,7 @@ func TestAtk3RingsOfAChannelLeavePlaces(t *testing.T) {
 		})
 	})
 	b.end(running, Failed, HostWait{})
-	if got := len(b.feed()); got != 1 {
-		t.Errorf("%d begin when a place is free, want 1", got)
-	}
+	assert.Equal(t, len(b.feed()), 1, "begin when a place is free")
 }
 
 // Of one host own mail begins though the places for reports to such hosts are taken, and
@@ -218,9 +210,7 @@ func TestAtk3ReportsAndMailOfOneHost(t *testing.T) {
 		}
 		b.end(v, Delivered, HostWait{})
 	}
-	if reports != 25 {
-		t.Errorf("%d of 100 are reports, want every fourth", reports)
-	}
+	assert.Equal(t, reports, 25, "reports among 100")
 }
 
 // A thread that waits for such a place says so, and is not taken for one that is stuck.
@@ -248,9 +238,7 @@ func TestAtk3OneSilentHostLeavesPlaces(t *testing.T) {
 		for range 100 {
 			b.mail(Relayed, "silent", History{})
 		}
-		if got := len(b.takeAll()); got != most {
-			t.Errorf("%d of %d places go to one host, want %d", got, unproven, most)
-		}
+		assert.Equal(t, len(b.takeAll()), most, "places of %d for one host", unproven)
 		if want := b.mail(Relayed, "new", History{}); b.take() != want {
 			t.Errorf("%d places: mail to another host does not begin", unproven)
 		}
@@ -273,8 +261,6 @@ func TestAtk3OnePlaceIsEnough(t *testing.T) {
 			b.end(v, Delivered, HostWait{})
 			n++
 		}
-		if n != 18 {
-			t.Errorf("%d places: %d of 18 were delivered", unproven, n)
-		}
+		assert.Equal(t, n, 18, "%d places: delivered of 18", unproven)
 	}
 }

@@ -110,13 +110,13 @@ func chooseView(c *cli.Context, w io.Writer, now time.Time) (text.QueueView, err
 		views = append(views, text.NewTree(w, now, top, asJSON))
 	}
 	if c.Bool("counts") {
-		views = append(views, text.NewCounts(w, now, top, asJSON))
+		views = append(views, text.NewCounts(w, top, asJSON))
 	}
 	if c.Bool("ages") {
 		views = append(views, text.NewAges(w, now, top, asJSON))
 	}
 	if c.Bool("summary") {
-		views = append(views, text.NewSummary(w, now, asJSON))
+		views = append(views, text.NewSummary(w, asJSON))
 	}
 	switch {
 	case len(views) > 1:

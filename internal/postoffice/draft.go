@@ -37,10 +37,10 @@ type Draft struct {
 	f      durable.File
 	name   string // public/...
 	buf    []byte
-	pooled *[]byte
-	size   int64  // bytes written to f
-	out    int64  // of them, begun to be written out
-	sum    uint32 // of those behind the first line
+	pooled *[]byte // nil: buf is, too, see WriteOut
+	size   int64   // bytes written to f
+	out    int64   // of them, begun to be written out
+	sum    uint32  // of those behind the first line
 	err    error
 	closed bool
 	dir    string // a router directory, where Commit moves it
@@ -137,6 +137,10 @@ func (d *Draft) Write(b []byte) (int, error) {
 	if d.err != nil {
 		return 0, d.err
 	}
+	if d.pooled == nil {
+		d.pooled = draftBuffers.Get().(*[]byte)
+		d.buf = (*d.pooled)[:0]
+	}
 	if len(d.buf)+len(b) > cap(d.buf) {
 		d.flush()
 		if d.err == nil && len(b) >= cap(d.buf) {
@@ -151,10 +155,22 @@ func (d *Draft) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// WriteOut is Write for a draft that will wait for more: all that was written goes to the
+// file, and the draft has no buffer until the next Write.
+func (d *Draft) WriteOut(b []byte) error {
+	if d.closed {
+		return fs.ErrClosed
+	}
+	d.put(d.buf)
+	d.put(b)
+	d.freeBuffer()
+	return d.err
+}
+
 func (d *Draft) flush() {
 	d.put(d.buf)
 	d.buf = d.buf[:0]
-	if d.size > groupedSize && cap(d.buf) < largeBuffer {
+	if d.size > groupedSize && d.pooled != nil && cap(d.buf) < largeBuffer {
 		d.freeBuffer()
 		d.pooled = largeBuffers.Get().(*[]byte)
 		d.buf = (*d.pooled)[:0]
@@ -162,6 +178,9 @@ func (d *Draft) flush() {
 }
 
 func (d *Draft) freeBuffer() {
+	if d.pooled == nil {
+		return
+	}
 	if cap(*d.pooled) < largeBuffer {
 		draftBuffers.Put(d.pooled)
 	} else {

@@ -11,6 +11,23 @@ import (
 // another control character, or an address is none: no one can smuggle an envelope
 // line in. It fails with ErrTooLarge if Read would refuse the envelope. On an error b's bytes are as they were.
 func Append(b []byte, e *Envelope) ([]byte, error) {
+	lines, err := AppendOpen(b, e)
+	if err == nil && len(lines)-len(b) > maxWritten {
+		err = fmt.Errorf("write envelope: %d recipients: %w", len(e.Recipients), ErrTooLarge)
+	}
+	if err != nil {
+		return b, err
+	}
+	return append(lines, End...), nil
+}
+
+// End is the last line of an envelope.
+const End = "env-end\n"
+
+// AppendOpen appends the lines without End, for an envelope with more recipients than the
+// caller keeps: AppendRecipients makes their lines, and End ends it. The caller has to keep
+// the lines of all recipients within MaxRecipients. Its errors are those of Append.
+func AppendOpen(b []byte, e *Envelope) ([]byte, error) {
 	w := writer{b: b}
 	for _, p := range places {
 		switch {
@@ -27,21 +44,34 @@ func Append(b []byte, e *Envelope) ([]byte, error) {
 			}
 		}
 	}
-	for i := range e.Recipients {
-		r := &e.Recipients[i]
+	w.recipients(e.Recipients)
+	return w.end(b)
+}
+
+// AppendRecipients appends the lines of recipients, see AppendOpen.
+func AppendRecipients(b []byte, list []Recipient) ([]byte, error) {
+	w := writer{b: b}
+	w.recipients(list)
+	return w.end(b)
+}
+
+// end returns the lines or, with an error, what was there before them.
+func (w *writer) end(before []byte) ([]byte, error) {
+	if w.err != nil {
+		return before, w.err
+	}
+	return w.b, nil
+}
+
+func (w *writer) recipients(list []Recipient) {
+	for i := range list {
+		r := &list[i]
 		w.value("todsn", r.DSN)
 		if r.Address == "" {
 			w.fail("to", "", errors.New("the null address is no recipient"))
 		}
 		w.address("to", r.Address)
 	}
-	if w.err == nil && len(w.b)-len(b) > maxWritten {
-		w.err = fmt.Errorf("write envelope: %d recipients: %w", len(e.Recipients), ErrTooLarge)
-	}
-	if w.err != nil {
-		return b, w.err
-	}
-	return append(w.b, "env-end\n"...), nil
 }
 
 // writer appends lines; its first error sticks.

@@ -83,6 +83,7 @@ func Variables() []Variable {
 		{"MAXSIZE", "200M", "The maximum size of a message, in bytes; k, M and G are powers of 1024.", checkSize},
 		{"MAXRCPT", "10000", "The maximum number of recipients of a message.", checkPositive},
 		{"MAXRCPTUNAUTH", "1000", "The maximum number of recipients for clients that are not authenticated and in neither RELAYNETS nor LIMITSEXEMPT; RFC 5321 requires at least 100.", checkPositive},
+		{"SMTPMEMORY", "100M", "The memory that all SMTP sessions together may use for recipients, in bytes; above it, further recipients get a 452 reply; a fifth is reserved for authenticated clients and those in LIMITSEXEMPT; 0: no limit.", checkSize},
 		{"CHECKS", "", "Checks of mail from unauthenticated clients, for Authentication-Results and the access rules: some of spf, dkim and dmarc; a failed check alone rejects nothing.", nil},
 		{"CHECKTIME", "20s", "The time limit of the DNS queries for each check of a message; an unfinished check gives temperror.", checkInterval},
 		{"MILTERS", "", "Mail filters (milters), called in order: unix:/path or inet:host:port.", nil},

@@ -115,8 +115,11 @@ type LimitsConfig struct {
 	// MaxRecipientsUnauth is the same for unauthenticated clients that are neither in
 	// RELAYNETS nor exempt from limits; 0: MaxRecipients.
 	MaxRecipientsUnauth int
-	Errors              int  // refusals on one connection before it is closed; 0: no limit
-	AcceptBareLF        bool // SMTPBARELF=accept
+	// Memory is how many bytes all transactions together may keep of their recipients; 0: no
+	// limit.
+	Memory       int64
+	Errors       int  // refusals on one connection before it is closed; 0: no limit
+	AcceptBareLF bool // SMTPBARELF=accept
 }
 
 // portSettings are the settings that name the addresses of the roles.
@@ -320,6 +323,7 @@ func (s *settings) limits() LimitsConfig {
 		MaxSize:             get(s, s.Size, "MAXSIZE", 200<<20),
 		MaxRecipients:       get(s, s.Int, "MAXRCPT", 10000),
 		MaxRecipientsUnauth: get(s, s.Int, "MAXRCPTUNAUTH", 1000),
+		Memory:              get(s, s.Size, "SMTPMEMORY", 100<<20),
 		Errors:              get(s, s.Int, "SMTPERRORS", 20),
 		AcceptBareLF:        s.String("SMTPBARELF", "reject") == "accept",
 		Config: limits.Config{

@@ -37,7 +37,7 @@ func load(t *testing.T, lines ...string) (*config.Config, Config, error) {
 
 func TestSettingsComeFromTheConfiguration(t *testing.T) {
 	c, got, err := load(t, "POSTOFFICE=/p", "SYNC=strict", `ROUTERDIRS="router2 router3"`, "SMTPPRIORITY=2", `SMTPLISTEN="127.0.0.1:25 [::1]:25"`,
-		`RELAYNETS="192.0.2.77/24, 2001:db8::1"`, "MAXSIZE=10k", "MAXRCPT=5",
+		`RELAYNETS="192.0.2.77/24, 2001:db8::1"`, "MAXSIZE=10k", "MAXRCPT=5", "SMTPMEMORY=9M",
 		"AUTH=file:users", "AUTHPLAINTEXT=yes", "AUTHFAILURES=off", "SMTPCONNECTIONS=7", "SMTPPERADDRESS=3",
 		"SMTPCONNECTRATE=60/1m", "SMTPMESSAGERATE=5/1h", "SMTPRCPTRATE=50/1h", "SMTPERRORS=4", "LIMITSEXEMPT=none", "MINFREE=5M", "MINFILES=9", "MAXLOAD=8", "SMTPBARELF=accept",
 		`CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
@@ -54,7 +54,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		Limits: LimitsConfig{Config: limits.Config{
 			PerAddress: 3, Connections: limits.Rate{Count: 60, Per: time.Minute}, Messages: limits.Rate{Count: 5, Per: time.Hour},
 			Recipients: limits.Rate{Count: 50, Per: time.Hour}, MinFree: 5 << 20, MinFiles: 9, MaxLoad: 8,
-		}, MaxSize: 10 << 10, MaxRecipients: 5, MaxRecipientsUnauth: 1000, MaxConnections: 7, Errors: 4, AcceptBareLF: true},
+		}, MaxSize: 10 << 10, MaxRecipients: 5, MaxRecipientsUnauth: 1000, Memory: 9 << 20, MaxConnections: 7, Errors: 4, AcceptBareLF: true},
 		Filters: Filters{
 			Checks: checks.Config{SPF: true, DKIM: true, DMARC: true, Server: "127.0.0.1:53", Timeout: 3 * time.Second},
 			Milters: []milter.Config{

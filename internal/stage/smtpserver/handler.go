@@ -110,13 +110,18 @@ func (h *handler) Rcpt(r *session.Rcpt) *session.Reply {
 		dsn = append(dsn, requireTLS)
 	}
 	to := envelope.Recipient{Address: r.To.String(), DSN: strings.Join(dsn, " ")}
+	if r.To.Domain == "" {
+		to.Address = strings.Clone(to.Address) // it is a part of the command line
+	}
 	// A router could not read a larger envelope.
 	if h.tx.lineSize+to.Size() > envelope.MaxRecipients {
 		return session.NewReply(452, "4.5.3", "Error: too many recipients")
 	}
+	if refused := h.tx.add(to, d.Pending != "", h.reserved()); refused != nil {
+		return refused
+	}
 	h.tx.policy.Take(d)
 	h.tx.lineSize += to.Size()
-	h.tx.envelope.Recipients = append(h.tx.envelope.Recipients, to)
 	return nil
 }
 
@@ -148,6 +153,7 @@ func (h *handler) Reset() {
 
 // Close implements session.Handler.
 func (h *handler) Close() {
+	h.tx.endRecipients()
 	h.tx.filters.Close()
 	machine.Worked()
 }

@@ -56,19 +56,34 @@ func (h *handler) checkMail(size int64) *session.Reply {
 		h.Log.Warn("refused", "client", h.client.String(), "status", "4.3.2", "reply", "too much load", "load", load)
 		return session.NewReply(451, "4.3.2", "Error: server busy, try again later")
 	}
-	if h.PostOffice != "" {
-		if err := h.limits.Space(h.PostOffice, size); err != nil {
-			h.tx.storageTrouble(err)
-			if errors.Is(err, limits.ErrSpace) {
-				return session.NewReply(452, "4.3.1", "Insufficient system storage")
-			}
-			return session.NewReply(452, "4.3.0", "Temporary storage failure")
-		}
+	if r := h.tx.checkSpace(size); r != nil {
+		return r
 	}
 	if err := h.limits.Message(addr, h.client.User); err != nil {
 		return h.exceeded(err)
 	}
 	return nil
+}
+
+// checkSpace checks whether the disk has space for size bytes.
+func (t *transaction) checkSpace(size int64) *session.Reply {
+	if t.PostOffice == "" {
+		return nil
+	}
+	err := t.limits.Space(t.PostOffice, size)
+	if err == nil {
+		return nil
+	}
+	t.storageTrouble(err)
+	if errors.Is(err, limits.ErrSpace) {
+		return session.NewReply(452, "4.3.1", "Insufficient system storage")
+	}
+	return session.NewReply(452, "4.3.0", "Temporary storage failure")
+}
+
+// reserved reports whether the client may use what is reserved of the memory (SMTPMEMORY).
+func (h *handler) reserved() bool {
+	return h.client.User != "" || h.limits.Exempt(h.client.Addr.Addr())
 }
 
 // checkRcpt checks the limits for one more recipient.

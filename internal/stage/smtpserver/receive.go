@@ -29,6 +29,7 @@ type transaction struct {
 	*server
 	client *session.Client // of the connection
 
+	recipients // those that are not in envelope.Recipients
 	envelope   *envelope.Envelope
 	lineSize   int  // bytes of the lines of its recipients
 	requireTLS bool // it has REQUIRETLS
@@ -39,6 +40,7 @@ type transaction struct {
 
 // reset ends the message.
 func (t *transaction) reset() {
+	t.endRecipients()
 	t.envelope = nil
 	t.policy = policy.Transaction{}
 	t.filters.Reset()
@@ -50,6 +52,10 @@ func (t *transaction) store(c *session.Content) (postoffice.Accepted, error) {
 	// Nothing is made on disk for a client that goes away now.
 	if err := c.Wait(); err != nil {
 		return postoffice.Accepted{}, err
+	}
+	if t.failed != nil {
+		c.Refuse(t.failed)
+		return postoffice.Accepted{}, c.CopyTo(io.Discard)
 	}
 	if t.filters.Discarded() != "" || t.checked() || t.filters.Wanted() {
 		return t.spool(c)
@@ -117,7 +123,7 @@ func (t *transaction) spool(c *session.Content) (postoffice.Accepted, error) {
 	switch by := t.filters.Discarded(); {
 	case by != "":
 		return t.discard(by)
-	case len(t.envelope.Recipients) == 0:
+	case t.count() == 0:
 		return t.discard(m.ChangedBy[len(m.ChangedBy)-1])
 	}
 	return t.write(m, results)
@@ -259,18 +265,31 @@ var envelopeBuffers = sync.Pool{New: func() any { return new([]byte) }}
 func (t *transaction) newDraft() (*postoffice.Draft, error) {
 	buf := envelopeBuffers.Get().(*[]byte)
 	defer envelopeBuffers.Put(buf)
+	if draft := t.draft; draft != nil {
+		t.draft = nil
+		return draft, t.endEnvelope(draft, buf)
+	}
 	lines, err := envelope.Append((*buf)[:0], t.envelope)
 	if err != nil {
 		return nil, err
 	}
 	*buf = lines
+	draft, err := t.openDraft()
+	if err != nil {
+		return nil, err
+	}
+	_, err = draft.Write(lines)
+	return draft, err
+}
+
+// openDraft makes an empty message file.
+func (t *transaction) openDraft() (*postoffice.Draft, error) {
 	draft, err := t.po.Submissions.NewDraft("smtp")
 	if err != nil {
 		return nil, err
 	}
 	draft.Into(t.RouterDir)
-	_, err = draft.Write(lines)
-	return draft, err
+	return draft, nil
 }
 
 // abort removes a draft that was not committed.
@@ -292,10 +311,10 @@ func (t *transaction) commit(draft *postoffice.Draft) (postoffice.Accepted, erro
 	}
 	t.meters.stored(t.client.Role, began, a.Size)
 	// Crash: the router's line in the ledger replaces this one.
-	accepting.In(a.ID, len(t.envelope.Recipients))
+	accepting.In(a.ID, t.count())
 	t.disk.End(t.Log, "storage-recovered")
 	t.Log.LogAttrs(t.ctx, slog.LevelInfo, "accepted", slog.String("id", a.ID.String()), slog.String("from", t.envelope.From),
-		slog.Int64("size", a.Size), slog.Int("rcpts", len(t.envelope.Recipients)), slog.String("client", t.client.String()))
+		slog.Int64("size", a.Size), slog.Int("rcpts", t.count()), slog.String("client", t.client.String()))
 	return a, nil
 }
 

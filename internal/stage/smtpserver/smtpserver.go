@@ -64,6 +64,7 @@ type server struct {
 	protocols map[session.Role]*session.Server
 	meters    meters
 
+	memory            memory
 	disk, authTrouble logging.Trouble
 
 	ctx    context.Context // done when connections are cut: nothing is asked any more
@@ -132,7 +133,7 @@ func newServer(c Config) (*server, error) {
 	check.Host = c.Hostname
 	s := &server{
 		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}),
-		limits: limits.New(c.Limits.Config), checks: checks.New(check), certs: certs, meters: newMeters(c.Metrics),
+		limits: limits.New(c.Limits.Config), memory: memory{most: c.Limits.Memory, log: c.Log}, checks: checks.New(check), certs: certs, meters: newMeters(c.Metrics),
 		filters: content.NewFilters(content.FilterConfig{
 			Milters: c.Filters.Milters, TroubleAccepts: c.Filters.TroubleAccepts, Hostname: c.Hostname, MaxSize: c.Limits.MaxSize, Log: c.Log,
 		}),

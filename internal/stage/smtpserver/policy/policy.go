@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"strings"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
@@ -230,7 +231,9 @@ func (t *Transaction) Take(d access.Decision) {
 	}
 	t.Taken++
 	if t.pending = d.Pending; d.Pending != "" {
-		t.waiting = append(t.waiting, waiting{t.To, t.Local})
+		// The address is part of the whole command line, which is not kept.
+		to := address.Mailbox{Local: strings.Clone(t.To.Local), Domain: strings.Clone(t.To.Domain)}
+		t.waiting = append(t.waiting, waiting{to, t.Local})
 	}
 }
 

@@ -128,6 +128,11 @@ func spoolIDs(c *cli.Context, source string) ([]postoffice.SpoolID, error) {
 	return ids, nil
 }
 
+// ids returns a reader of arguments that are spool IDs; source shows them.
+func ids(source string) func(c *cli.Context) ([]postoffice.SpoolID, error) {
+	return func(c *cli.Context) ([]postoffice.SpoolID, error) { return spoolIDs(c, source) }
+}
+
 // openKeeping opens the postoffice and returns how long removed mail is kept.
 func openKeeping(c *cli.Context) (*postoffice.PostOffice, time.Duration, error) {
 	settings, err := config.FromCLI(c)

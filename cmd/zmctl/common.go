@@ -48,6 +48,37 @@ func open(c *cli.Context) (*postoffice.PostOffice, string, error) {
 	return p, settings.PostOffice(), err
 }
 
+// target is the postoffice that a command works on, with its configuration.
+type target struct {
+	*postoffice.PostOffice
+	dir      string
+	settings *config.Config
+}
+
+// opened is the action of a command that works on the postoffice: it reads the arguments, opens
+// the postoffice, and closes it when do has returned.
+func opened[T any](arguments func(*cli.Context) (T, error), do func(*cli.Context, *target, T) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		args, err := arguments(c)
+		if err != nil {
+			return err
+		}
+		settings, err := config.FromCLI(c)
+		if err != nil {
+			return err
+		}
+		po, err := view.OpenPostOffice(settings)
+		if err != nil {
+			return err
+		}
+		defer closeFS(po)
+		return do(c, &target{po, settings.PostOffice(), settings}, args)
+	}
+}
+
+// none are the arguments of a command that allows none.
+func none(c *cli.Context) (struct{}, error) { return struct{}{}, noArguments(c) }
+
 // noArguments refuses arguments of a command that allows none.
 func noArguments(c *cli.Context) error {
 	if c.NArg() > 0 {

@@ -9,7 +9,6 @@ import (
 
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/term"
 	"zmailer/internal/ui/text"
@@ -30,34 +29,14 @@ so a message that is gone is not confused with one that has the same number.
 
 Exit codes: 0 shown, 1 no such message, 64 bad arguments.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}},
-		Action: runShow,
+		Action: opened(ids("zmctl queue"), runShow),
 	}
 }
 
-func runShow(c *cli.Context) error {
-	if c.NArg() == 0 {
-		return cli.Exit("zmctl show needs a spool ID; zmctl queue shows them", config.ExitUsage)
-	}
-	po, _, err := open(c)
-	if err != nil {
-		return err
-	}
-	defer closeFS(po)
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return err
-	}
-	var ids []postoffice.SpoolID
-	for _, arg := range c.Args().Slice() {
-		id, err := postoffice.ParseSpoolID(arg)
-		if err != nil {
-			return cli.Exit(err, config.ExitUsage)
-		}
-		ids = append(ids, id)
-	}
+func runShow(c *cli.Context, o *target, ids []postoffice.SpoolID) error {
 	var errs []error
 	for i, id := range ids {
-		x := view.NewExplainer(view.New(po, time.Now()), settings)
+		x := view.NewExplainer(view.New(o.PostOffice, time.Now()), o.settings)
 		m, err := x.Spool.Shown(id)
 		errs = append(errs, err)
 		switch {
@@ -88,28 +67,15 @@ It uses the files, and a running scheduler if one answers.
 
 Exit codes: 0 shown, 1 there is no such message.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}},
-		Action: runWhy,
+		Action: opened(ids("zmctl queue"), runWhy),
 	}
 }
 
-func runWhy(c *cli.Context) error {
-	ids, err := spoolIDs(c, "zmctl queue")
-	if err != nil {
-		return err
-	}
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return err
-	}
-	po, dir, err := open(c)
-	if err != nil {
-		return err
-	}
-	defer closeFS(po)
+func runWhy(c *cli.Context, o *target, ids []postoffice.SpoolID) error {
 	var errs []error
 	for i, id := range ids {
-		x := view.NewExplainer(view.New(po, time.Now()), settings)
-		r, err := x.Why(c.Context, dir, id)
+		x := view.NewExplainer(view.New(o.PostOffice, time.Now()), o.settings)
+		r, err := x.Why(c.Context, o.dir, id)
 		errs = append(errs, err)
 		switch {
 		case r == nil:
@@ -138,25 +104,16 @@ to the sender. For a message that is gone it shows the entries of the ledger.
 
 Exit codes: 0 shown, 1 no such message.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each step"}},
-		Action: runHistory,
+		Action: opened(ids("zmctl queue"), runHistory),
 	}
 }
 
-func runHistory(c *cli.Context) error {
-	ids, err := spoolIDs(c, "zmctl queue")
-	if err != nil {
-		return err
-	}
-	po, _, err := open(c)
-	if err != nil {
-		return err
-	}
-	defer closeFS(po)
+func runHistory(c *cli.Context, o *target, ids []postoffice.SpoolID) error {
 	out := text.NewStream(c.App.Writer)
 	p := term.For(out)
 	var errs []error
 	for i, id := range ids {
-		list, err := view.Histories{Spool: view.New(po, time.Now())}.Of(id)
+		list, err := view.Histories{Spool: view.New(o.PostOffice, time.Now())}.Of(id)
 		errs = append(errs, err)
 		if c.Bool("json") {
 			for j := range list {

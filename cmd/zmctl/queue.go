@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/selector"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/text"
@@ -51,21 +52,12 @@ one message, zmctl why ID why it waits.
 			&cli.BoolFlag{Name: "readable", Usage: "list only files that you may read, without errors for others, as mailq does"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON: for the list one object per line, for other views one object"},
 		}, selectorFlags()...),
-		Action: runQueue,
+		Action: opened(chosen, runQueue),
 	}
 }
 
-func runQueue(c *cli.Context) error {
-	sel, err := chosen(c)
-	if err != nil {
-		return err
-	}
-	po, _, err := open(c)
-	if err != nil {
-		return err
-	}
-	defer closeFS(po)
-	s := view.New(po, time.Now())
+func runQueue(c *cli.Context, o *target, sel selector.Selector) error {
+	s := view.New(o.PostOffice, time.Now())
 	out := text.NewStream(c.App.Writer)
 	v, err := chooseView(c, out, s.Now)
 	if err != nil {

@@ -65,25 +65,16 @@ message whose files still exist is refused: it is counted when it is finished.
 
 Exit codes: 0 done, 1 a message has no difference to settle, or still exists; 64 bad
 arguments.`,
-		Action: runSettle,
+		Action: opened(ids("zmctl check --ledger"), runSettle),
 	}
 }
 
-func runSettle(c *cli.Context) error {
-	ids, err := spoolIDs(c, "zmctl check --ledger")
+func runSettle(c *cli.Context, o *target, ids []postoffice.SpoolID) error {
+	found, err := ledger.Compare(c.Context, o.PostOffice, ledgerPatience())
 	if err != nil {
 		return err
 	}
-	po, _, err := open(c)
-	if err != nil {
-		return err
-	}
-	defer closeFS(po)
-	found, err := ledger.Compare(c.Context, po, ledgerPatience())
-	if err != nil {
-		return err
-	}
-	j := ledger.New(po, ledger.Config{Role: "zmctl"})
+	j := ledger.New(o.PostOffice, ledger.Config{Role: "zmctl"})
 	defer j.Close()
 	var errs []error
 	for _, id := range ids {

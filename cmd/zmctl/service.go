@@ -246,21 +246,16 @@ func freezeServiceCommand() *cli.Command {
 scheduler exits 78 when it is started. Running daemons are not stopped: use zmctl stop.
 
 Exit codes: 0 the file exists, also if it existed before.`,
-		Action: func(c *cli.Context) error {
-			p, _, err := open(c)
-			if err != nil {
-				return err
-			}
-			defer closeFS(p)
-			why := strings.TrimSpace("by " + who(c.Context) + " " + time.Now().Format(time.RFC3339) + " " + strings.Join(c.Args().Slice(), " "))
-			err = p.FreezeService(why)
+		Action: opened(func(c *cli.Context) ([]string, error) { return c.Args().Slice(), nil }, func(c *cli.Context, p *target, reason []string) error {
+			why := strings.TrimSpace("by " + who(c.Context) + " " + time.Now().Format(time.RFC3339) + " " + strings.Join(reason, " "))
+			err := p.FreezeService(why)
 			if errors.Is(err, fs.ErrExist) {
 				was, _ := p.Frozen()
 				fmt.Fprintln(c.App.Writer, "it was frozen already:", was)
 				return nil
 			}
 			return err
-		},
+		}),
 	}
 }
 
@@ -272,20 +267,12 @@ func thawServiceCommand() *cli.Command {
 		Description: `Removes the file that zmctl freeze-service created.
 
 Exit codes: 0 the file is gone, also if it was.`,
-		Action: func(c *cli.Context) error {
-			if err := noArguments(c); err != nil {
-				return err
-			}
-			p, _, err := open(c)
-			if err != nil {
-				return err
-			}
-			defer closeFS(p)
+		Action: opened(none, func(c *cli.Context, p *target, _ struct{}) error {
 			was, err := p.ThawService()
 			if err == nil && !was {
 				fmt.Fprintln(c.App.Writer, "it was not frozen")
 			}
 			return err
-		},
+		}),
 	}
 }

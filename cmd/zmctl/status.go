@@ -41,7 +41,7 @@ Alarms are printed at the end: mail that is too old, makes no progress, or is in
 Exit codes: 0 shown, 1 there are alarms, a daemon has exited unexpectedly, or the postoffice
 cannot be read, 64 bad arguments, 78 bad configuration or no postoffice.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
-		Action: runStatus,
+		Action: opened(none, runStatus),
 	}
 }
 
@@ -55,28 +55,17 @@ type statusReport struct {
 	Alarms []alarm.Alarm `json:"alarms,omitempty"`
 }
 
-func runStatus(c *cli.Context) error {
-	if err := noArguments(c); err != nil {
-		return err
-	}
-	po, dir, err := open(c)
-	if err != nil {
-		return err
-	}
-	defer closeFS(po)
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return err
-	}
-	s := view.New(po, time.Now())
-	survey := view.NewSurvey(s, settings)
-	st := &statusReport{Overview: survey.Overview(c.Context, dir)}
+func runStatus(c *cli.Context, o *target, _ struct{}) error {
+	s := view.New(o.PostOffice, time.Now())
+	survey := view.NewSurvey(s, o.settings)
+	st := &statusReport{Overview: survey.Overview(c.Context, o.dir)}
+	var err error
 	if st.Alarms, err = survey.Alarms(); err != nil {
 		return err
 	}
 	// The counts are useful even if the service does not answer.
-	st.Service, _ = service.New(c.Context, settings, po, false).Status(c.Context)
-	st.Frozen, _ = po.Frozen()
+	st.Service, _ = service.New(c.Context, o.settings, o.PostOffice, false).Status(c.Context)
+	st.Frozen, _ = o.Frozen()
 	if c.Bool("json") {
 		err = text.PrintJSON(c.App.Writer, st)
 	} else {

@@ -69,7 +69,7 @@ func checkTLSPolicy(policy string) error {
 	return err
 }
 
-// hangups are the signals that ask for scheduler.conf to be read again.
+// hangups returns the signals that ask for scheduler.conf to be read again.
 func hangups() <-chan os.Signal {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGHUP)

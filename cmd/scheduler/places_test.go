@@ -9,7 +9,7 @@ import (
 	"zmailer/internal/stage/scheduler/agents"
 )
 
-// newPlace is a connection that is served, and its other end.
+// newPlace returns a connection that is served, and its other end.
 func newPlace(t *testing.T) (*place, *net.UnixConn) {
 	t.Helper()
 	one, other := helpertest.Pair(t)

@@ -74,7 +74,7 @@ func takesValue(flags []cli.Flag) func(string) bool {
 	}
 }
 
-// submission is the configuration that flags, environment and zmailer.conf make.
+// submission returns the configuration that flags, environment and zmailer.conf make.
 func submission(c *cli.Context, settings *config.Config) (submit.Config, error) {
 	largest, err := settings.Size("MAXSIZE", 200<<20)
 	return submit.Config{

@@ -106,7 +106,7 @@ func paceFlag() cli.Flag {
 	return &cli.IntFlag{Name: "pace", Value: act.DefaultPace, Usage: "keep at most `N` messages waiting for a running router; 0: no limit"}
 }
 
-// actFlags are those of every command that changes mail.
+// actFlags returns those of every command that changes mail.
 func actFlags(more ...cli.Flag) []cli.Flag {
 	return append([]cli.Flag{
 		&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print what would be changed, and change nothing"},

@@ -66,7 +66,7 @@ func TestCutOrderIsUndone(t *testing.T) {
 	}
 }
 
-// statesByID gives the state of each message's only recipient.
+// statesByID returns the state of each message's only recipient.
 func statesByID(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -213,7 +213,7 @@ func checkConfinement(c *cli.Context) error {
 	return err
 }
 
-// tryCommand is what check --confinement runs; it is not for operators.
+// tryCommand returns what check --confinement runs; it is not for operators.
 func tryCommand() *cli.Command {
 	return &cli.Command{
 		Name: check.TryCommand, Hidden: true, Usage: "enter the sandbox of a program and try to leave it",

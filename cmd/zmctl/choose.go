@@ -109,7 +109,7 @@ func argumentIDs(c *cli.Context) ([]string, error) {
 	return ids, nil
 }
 
-// spoolIDs are the arguments, at least one; source shows them.
+// spoolIDs returns the arguments, at least one; source shows them.
 func spoolIDs(c *cli.Context, source string) ([]postoffice.SpoolID, error) {
 	if c.NArg() == 0 {
 		return nil, cli.Exit("zmctl "+c.Command.Name+" needs a spool ID; "+source+" shows them", config.ExitUsage)

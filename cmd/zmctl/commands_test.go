@@ -19,7 +19,8 @@ import (
 	"zmailer/test/office"
 )
 
-// changes are the commands that do something; all others only tell, and can do it in JSON.
+// changes returns the commands that do something; all others only tell, and can do it in
+// JSON.
 func changes() []string {
 	return []string{
 		"init", "run", "start", "stop", "restart", "reload", "freeze-service", "thaw-service", "settle", "undo",
@@ -57,7 +58,7 @@ func TestEveryReadCommandHasJSON(t *testing.T) {
 	}
 }
 
-// documented are the rows of the table of commands: name, and exit codes beside 0 and 64.
+// documented returns the rows of the table of commands: name, and exit codes beside 0 and 64.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
 	b, err := os.ReadFile("../../docs/zmctl.md")
@@ -93,7 +94,7 @@ func TestBadArgumentsAreExitCode64(t *testing.T) {
 	}
 }
 
-// withoutPostoffice are the commands that need none.
+// withoutPostoffice returns the commands that need none.
 func withoutPostoffice() []string {
 	return []string{"init", "run", "start", "restart", "newdb", "passwd", "dkim newkey", "completion", "version", "log", "check-config", "route", "simulate", "thread", "mailq", "newaliases"}
 }
@@ -227,8 +228,8 @@ func TestBashCompletes(t *testing.T) {
 	}
 }
 
-// tried is how a shell is asked to complete "zmctl sta" and "zmctl restart "; zsh without
-// its line editor, whose functions print what they are given.
+// tried returns how a shell is asked to complete "zmctl sta" and "zmctl restart "; zsh
+// without its line editor, whose functions print what they are given.
 func tried() map[string][]string {
 	return map[string][]string{
 		"fish": {"--no-config", "-c", `source $argv[1]; complete -C "zmctl sta"; complete -C "zmctl restart "`},

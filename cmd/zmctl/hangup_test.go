@@ -55,8 +55,8 @@ func TestClosedTerminalEndsTheRun(t *testing.T) {
 	}
 }
 
-// polled is a terminal that is closed when Close says so, also while it is read: one that
-// Fd was asked of blocks in a read, and Close waits for its end.
+// polled returns a terminal that is closed when Close says so, also while it is read: one
+// that Fd was asked of blocks in a read, and Close waits for its end.
 func polled(t *testing.T, m *os.File) *os.File {
 	t.Helper()
 	fd, err := unix.Dup(int(m.Fd()))

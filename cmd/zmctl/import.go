@@ -112,7 +112,7 @@ func importFlags(more ...cli.Flag) []cli.Flag {
 	return append(flags, more...)
 }
 
-// mailboxEnvelope is what the flags say of a mailbox's messages.
+// mailboxEnvelope returns what the flags say of a mailbox's messages.
 func mailboxEnvelope(c *cli.Context) (mailbox.Envelope, error) {
 	e := mailbox.Envelope{Extract: c.Bool("extract"), HasFrom: c.IsSet("from")}
 	wrong := func(format string, args ...any) error {

@@ -40,7 +40,7 @@ func logFile(t *testing.T) string {
 	return name
 }
 
-// eventsIn are the events of the lines that are printed, "-" for a line of others.
+// eventsIn returns the events of the lines that are printed, "-" for a line of others.
 func eventsIn(out string) string {
 	var list []string
 	for line := range strings.Lines(out) {

@@ -62,7 +62,7 @@ func app() *cli.App {
 	}
 }
 
-// calledAs gives the arguments as zmctl takes them, for one that is called by a name of
+// calledAs returns the arguments as zmctl takes them, for one that is called by a name of
 // sendmail's: mailq lists the queue; newaliases reports whether the tables can be used, which
 // are read again by themselves when they change.
 func calledAs(args []string) []string {

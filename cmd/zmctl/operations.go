@@ -195,7 +195,7 @@ func previewUndo(c *cli.Context, po *postoffice.PostOffice, id postoffice.Operat
 // program, as the pages of zmctl web.
 type person struct{}
 
-// who is the operator of a command.
+// who returns the operator of a command.
 func who(ctx context.Context) string {
 	by, _ := ctx.Value(person{}).(string)
 	return act.Who(by)

@@ -23,7 +23,7 @@ const (
 	exitImbalanced = 2
 )
 
-// ledgerPatience is how often a suspected error is checked again while daemons run.
+// ledgerPatience returns how often a suspected error is checked again while daemons run.
 func ledgerPatience() ledger.Patience {
 	return ledger.Patience{Looks: 6, Pause: 300 * time.Millisecond}
 }

@@ -56,7 +56,7 @@ makes differences, 2 something could not be read or compared. 64 bad arguments,
 	}
 }
 
-// routeFlags are those of the selector and our own. --from is both.
+// routeFlags returns those of the selector and our own. --from is both.
 func routeFlags() []cli.Flag {
 	flags := selectorFlags()
 	for _, f := range flags {
@@ -277,7 +277,7 @@ func runRouteQueue(c *cli.Context) (err error) {
 	return nil
 }
 
-// outer is the context of zmctl's own flags, of which --config is one.
+// outer returns the context of zmctl's own flags, of which --config is one.
 func outer(c *cli.Context) *cli.Context {
 	lineage := c.Lineage()
 	return lineage[min(1, len(lineage)-1)]

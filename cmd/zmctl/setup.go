@@ -64,8 +64,8 @@ func runInit(c *cli.Context) error {
 	return nil
 }
 
-// configDir is where configuration files are written: the directory of --config-dir, else of
-// the zmailer.conf that is named and missing; "": nowhere.
+// configDir returns where configuration files are written: the directory of --config-dir,
+// else of the zmailer.conf that is named and missing; "": nowhere.
 func configDir(c *cli.Context, missing string) (string, error) {
 	if dir := c.String("config-dir"); dir != "" {
 		return filepath.Abs(dir)

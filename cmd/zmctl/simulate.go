@@ -80,7 +80,7 @@ func runSimulate(c *cli.Context) error {
 // simulatedHosts is the number of hosts in the table without --all.
 const simulatedHosts = 40
 
-// repeated are the values of a flag that may be repeated.
+// repeated returns the values of a flag that may be repeated.
 func repeated(c *cli.Context, name string) []string {
 	w, _ := c.Generic(name).(*words)
 	return w.list

@@ -25,7 +25,7 @@ func reasonFlag() cli.Flag {
 	return &cli.StringFlag{Name: "reason", Usage: "record `TEXT` in the history of each message"}
 }
 
-// verbs are all of them, in the order of the help text.
+// verbs returns all of them, in the order of the help text.
 func verbs() []*verb {
 	return []*verb{
 		{
@@ -164,7 +164,8 @@ func (v *verb) run(c *cli.Context) error {
 	return a.do()
 }
 
-// chosen is what the command line selects; named: messages by their IDs and nothing else.
+// chosen returns what the command line selects; named: messages by their IDs and nothing
+// else.
 func (v *verb) chosen(c *cli.Context) (sel selector.Selector, named bool, err error) {
 	flags, err := flagged(c)
 	if err != nil {

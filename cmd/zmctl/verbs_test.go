@@ -20,7 +20,7 @@ import (
 	"zmailer/test/office"
 )
 
-// states gives the state of each recipient that zmctl queue lists.
+// states returns the state of each recipient that zmctl queue lists.
 func states(t *testing.T, args ...string) map[string]string {
 	t.Helper()
 	out := mustDo(t, append([]string{"queue", "--json"}, args...)...)

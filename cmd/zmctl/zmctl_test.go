@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// standIn is a daemon that logs when it starts and ends. DAEMON_name decides how it
+// standIn returns a daemon that logs when it starts and ends. DAEMON_name decides how it
 // behaves: "" waits for SIGTERM, "stubborn" does not end on it, "78" exits so at
 // once, "once" exits with 1 the first time, by the file FIRST_TIME, "once, then 78" with
 // 78 later.

@@ -41,7 +41,7 @@ func (w *webSettings) access(page *web.Config, dir string) error {
 	return err
 }
 
-// login is how names and passwords are looked at: by a file of accounts or by PAM.
+// login returns how names and passwords are looked at: by a file of accounts or by PAM.
 func (w *webSettings) login() (func(ctx context.Context, name, password, from string) (string, error), error) {
 	if service, ok := strings.CutPrefix(w.accounts, "pam:"); ok {
 		checker, err := pam.New(service, "")

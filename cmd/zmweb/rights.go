@@ -16,15 +16,15 @@ type rights struct {
 	groups           func(name string) []string
 }
 
-// rights are those of WEBREADERS and WEBWRITERS. If they are empty, all accounts of a file
-// have them, and none of a machine.
+// rights returns those of WEBREADERS and WEBWRITERS. If they are empty, all accounts of a
+// file have them, and none of a machine.
 func (w *webSettings) rights() *rights {
 	file := !strings.HasPrefix(w.accounts, "pam:")
 	return &rights{readers: w.readers, writers: w.writers, groups: groupsOf,
 		everybody: file && len(w.readers) == 0, all: file && len(w.writers) == 0}
 }
 
-// of is what somebody may do now.
+// of returns what somebody may do now.
 func (r *rights) of(name string) web.Right {
 	var groups []string
 	if slices.ContainsFunc(slices.Concat(r.readers, r.writers), isGroup) {
@@ -50,7 +50,7 @@ func (r *rights) of(name string) web.Right {
 
 func isGroup(word string) bool { return len(word) > 1 && word[0] == '@' }
 
-// groupsOf are the groups of a user of this machine; none of who is not one.
+// groupsOf returns the groups of a user of this machine; none of who is not one.
 func groupsOf(name string) []string {
 	u, err := user.Lookup(name)
 	if err != nil {

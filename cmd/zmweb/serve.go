@@ -82,7 +82,7 @@ func (w *webSettings) open(settings *config.Config) (ln net.Listener, secure boo
 	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), true, nil
 }
 
-// names are those that requests may be made to.
+// names returns those that requests may be made to.
 func (w *webSettings) names(at net.Addr, hostname string) []string {
 	names := slices.Concat(w.hosts, []string{"localhost", "127.0.0.1", "::1", hostname})
 	if host, _, err := net.SplitHostPort(w.listen); err == nil && host != "" {

@@ -18,7 +18,7 @@ import (
 // defaultWeb is WEBLISTEN's default.
 const defaultWeb = "127.0.0.1:2580"
 
-// flags are those of zmctl web.
+// flags returns those of zmctl web.
 func flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "write", Usage: "allow operators to change queued mail; otherwise the pages are read-only"},

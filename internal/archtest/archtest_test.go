@@ -13,7 +13,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// root is the directory of the module.
+// root returns the directory of the module.
 func root(t *testing.T) fs.FS {
 	t.Helper()
 	dir := assert.Get(os.Getwd())(t)

@@ -19,7 +19,7 @@ type layer struct {
 // with adds layers to those of another line.
 func with(layers []string, more ...string) []string { return slices.Concat(layers, more) }
 
-// layers is the import table, from the bottom to the top; docs/HACKING.md shows it as a
+// layers returns the import table, from the bottom to the top; docs/HACKING.md shows it as a
 // picture. The longest path that contains a package counts, and a layer that is not named
 // in a line may not be imported by it.
 func layers() []layer {
@@ -105,7 +105,7 @@ func layers() []layer {
 	return table
 }
 
-// forTests is what tests alone may import besides.
+// forTests returns what tests alone may import besides.
 func forTests() []string {
 	return []string{
 		"internal/disk/cutfs",
@@ -124,7 +124,7 @@ func forTests() []string {
 	}
 }
 
-// heavy are the libraries that one program alone links, and where they may be imported:
+// heavy returns the libraries that one program alone links, and where they may be imported:
 // what they cost in memory and crashes stays out of the daemons.
 func heavy() map[string]string {
 	return map[string]string{
@@ -142,7 +142,7 @@ func heavy() map[string]string {
 // within reports whether a package is at or below a path.
 func within(pkg, path string) bool { return pkg == path || strings.HasPrefix(pkg, path+"/") }
 
-// layerOf is the layer of a package; false if none fits.
+// layerOf returns the layer of a package; false if none fits.
 func layerOf(pkg string) (layer, bool) {
 	var best layer
 	for _, l := range layers() {

@@ -108,7 +108,7 @@ func checkCalls(s *source) []Violation {
 	return found
 }
 
-// events are the constant words that a file's calls of a slog.Logger begin with.
+// events returns the constant words that a file's calls of a slog.Logger begin with.
 func events(s *source) map[string]int {
 	found := map[string]int{}
 	ast.Inspect(s.tree, func(n ast.Node) bool {
@@ -143,7 +143,7 @@ func events(s *source) map[string]int {
 	return found
 }
 
-// literal is the value of a string literal, "" for anything else.
+// literal returns the value of a string literal, "" for anything else.
 func literal(e ast.Expr) string {
 	lit, ok := e.(*ast.BasicLit)
 	if !ok || lit.Kind != token.STRING {

@@ -46,7 +46,7 @@ type PAM = pam.Config
 func CheckPassword(c PAM) error { return pam.Run(c) }
 
 type database interface {
-	// Lookup gives a key's value. ok is false only if there is surely no such key.
+	// Lookup returns a key's value. ok is false only if there is surely no such key.
 	Lookup(ctx context.Context, key string) (text string, ok bool, err error)
 	Close() error
 }

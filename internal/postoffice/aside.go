@@ -144,10 +144,10 @@ func (p *AsideArea) Freeze(dir, name string, id SpoolID, cause string) (string, 
 	return to, nil
 }
 
-// asideDirs are the directories of what is put aside.
+// asideDirs returns the directories of what is put aside.
 func asideDirs() []string { return []string{Deferred, Freezer, Postman} }
 
-// asideNumber is the inode number in the name of what is put aside.
+// asideNumber returns the inode number in the name of what is put aside.
 func asideNumber(name string) (uint64, bool) {
 	digits := len(name) - len(strings.TrimLeft(name, "0123456789"))
 	return decimal(name[:digits])

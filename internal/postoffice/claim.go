@@ -161,10 +161,10 @@ func (p *RouterQueue) isOccupied(dir string, ino uint64, owner int) bool {
 	return false
 }
 
-// Name is the name that message and work specification will have, <ino>-<owner>.
+// Name returns the name that message and work specification will have, <ino>-<owner>.
 func (c *Claim) Name() string { return c.text }
 
-// Dir is the directory that it was claimed in: router/, or a further one.
+// Dir returns the directory that it was claimed in: router/, or a further one.
 func (c *Claim) Dir() string { return c.dir }
 
 func (c *Claim) path() string { return c.dir + "/" + c.text }

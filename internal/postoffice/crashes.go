@@ -78,7 +78,7 @@ func ParseTries(b []byte) []Try {
 	return list
 }
 
-// TriesMarker is the inode number in a marker's name; name is its last element.
+// TriesMarker returns the inode number in a marker's name; name is its last element.
 func TriesMarker(name string) (ino uint64, ok bool) { return numberAfter(triesPrefix, name) }
 
 // marker is beside its message: in router/, or in a further router directory.

@@ -17,7 +17,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// damaged is a postoffice on an ext4 that cannot write data back.
+// damaged returns a postoffice on an ext4 that cannot write data back.
 func damaged(t *testing.T) (*postoffice.PostOffice, *loopdisk.Image) {
 	t.Helper()
 	disk := loopdisk.Damaged(t, func(dir string) {

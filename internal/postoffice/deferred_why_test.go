@@ -29,7 +29,7 @@ func newSetAside(t *testing.T) *setAsideOffice {
 	return &setAsideOffice{p, dir, o}
 }
 
-// claimed is a message that the router has.
+// claimed returns a message that the router has.
 func (o *setAsideOffice) claimed(t *testing.T) (Accepted, *Claim) {
 	t.Helper()
 	a := submit(t, o.PostOffice, "from <a@b.example>\nto <c@d.example>\nenv-end\nSubject: x\n\nx\n")

@@ -61,7 +61,7 @@ var (
 	ownPID       = sync.OnceValue(os.Getpid)
 )
 
-// draftName is a name in a directory that no other process uses and no user can foresee.
+// draftName returns a name in a directory that no other process uses and no user can foresee.
 func draftName(dir, prefix string) string {
 	b := make([]byte, 0, 64)
 	b = append(append(append(b, dir...), '/'), prefix...)
@@ -114,7 +114,7 @@ func openDraft(p *spool, name string) (*Draft, error) {
 	return d, nil
 }
 
-// Name is the file's name without its directory, public/ or imports/.
+// Name returns the file's name without its directory, public/ or imports/.
 func (d *Draft) Name() string { return path.Base(d.name) }
 
 // Into has Commit move the message to a further router directory (M3). Where that is
@@ -125,7 +125,7 @@ func (d *Draft) Into(dir string) {
 	}
 }
 
-// Size is how many bytes the file will have so far.
+// Size returns how many bytes the file will have so far.
 func (d *Draft) Size() int64 { return d.size + int64(len(d.buf)) }
 
 // Write adds to the message file. After an error every further Write and Commit
@@ -209,7 +209,7 @@ func (d *Draft) put(b []byte) {
 	}
 }
 
-// summed is the checksum if b comes next. The first line is in the first b.
+// summed returns the checksum if b comes next. The first line is in the first b.
 func (d *Draft) summed(b []byte) uint32 {
 	if d.size == 0 {
 		b = b[octetsLine:]
@@ -420,7 +420,7 @@ func (d *Draft) withdraw() (err error) {
 	return err
 }
 
-// Content is what was written so far, without the first line. It can be read until the
+// Content returns what was written so far, without the first line. It can be read until the
 // draft is committed or aborted.
 func (d *Draft) Content() (*io.SectionReader, error) {
 	if d.closed {

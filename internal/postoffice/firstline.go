@@ -33,7 +33,7 @@ func number(b []byte, n, base uint64) {
 	}
 }
 
-// recorded is the size in the start of a first line; ok is false if it is none of ours.
+// recorded returns the size in the start of a first line; ok is false if it is none of ours.
 func recorded(line []byte) (size int64, ok bool) {
 	digits, ok := strings.CutPrefix(string(line[:min(len(line), len(octetsPrefix)+octetsDigits)]), octetsPrefix)
 	if !ok {
@@ -84,7 +84,7 @@ func whole(f durable.File) (bool, error) {
 	return uint64(sum.Sum32()) == want, nil
 }
 
-// octetsEnd is where what follows a message's first line begins, if that is ours.
+// octetsEnd returns where what follows a message's first line begins, if that is ours.
 func octetsEnd(f durable.File) (int64, error) {
 	b := make([]byte, octetsLine)
 	n, err := f.ReadAt(b, 0)

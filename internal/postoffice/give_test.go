@@ -114,7 +114,7 @@ func TestEveryCutOfAGiftIsEndedByTheNext(t *testing.T) {
 	}
 }
 
-// giftOf is a postoffice of root's with a file of each kind.
+// giftOf returns a postoffice of root's with a file of each kind.
 func giftOf(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

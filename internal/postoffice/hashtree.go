@@ -19,7 +19,7 @@ type hashTree struct {
 
 func (p *spool) tree(top string) hashTree { return hashTree{p, top} }
 
-// HashDir is the directory of an inode below queue/ and transport/: "" for no
+// HashDir returns the directory of an inode below queue/ and transport/: "" for no
 // levels, "X" or "Y/X" else (docs/spool.md).
 func HashDir(ino uint64, levels int) string {
 	x := string(rune('A' + ino%26))
@@ -35,7 +35,7 @@ func HashDir(ino uint64, levels int) string {
 // isHashDir reports whether a directory has a name that HashDir returns.
 func isHashDir(s string) bool { return len(s) == 1 && s[0] >= 'A' && s[0] <= 'Z' }
 
-// placeOf is where a file of a name belongs below queue/ and transport/.
+// placeOf returns where a file of a name belongs below queue/ and transport/.
 func (p *spool) placeOf(n Name) string {
 	if h := HashDir(n.Ino, p.levels); h != "" {
 		return h + "/" + n.String()

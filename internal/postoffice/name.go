@@ -73,7 +73,7 @@ const firstRandom = 1 << 62
 // another file had the name with the number of the inode. The spool ID has the inode's.
 func IsRandom(number uint64) bool { return number >= firstRandom }
 
-// randomNumber is a name that no user can foresee.
+// randomNumber returns a name that no user can foresee.
 func randomNumber() uint64 { return firstRandom | rand.Uint64()>>2 }
 
 // SpoolID names one message for people and for commands. Inode numbers are reused;
@@ -84,7 +84,7 @@ type SpoolID struct {
 	MTime int64 // nanoseconds since 1970
 }
 
-// IDOf is the spool ID of a message file.
+// IDOf returns the spool ID of a message file.
 func IDOf(info durable.Info) SpoolID {
 	return SpoolID{Ino: info.Ino, MTime: info.ModTime.UnixNano()}
 }

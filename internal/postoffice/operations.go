@@ -42,7 +42,7 @@ func ParseOperationID(s string) (id OperationID, ok bool) {
 	return OperationID(s), ok
 }
 
-// Verb is what was done.
+// Verb returns what was done.
 func (id OperationID) Verb() string {
 	verb, _, _ := strings.Cut(string(id)[min(len(operationTime)+1, len(id)):], "-")
 	return verb

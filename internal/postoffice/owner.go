@@ -100,7 +100,7 @@ func (p *OwnerTable) takeNumber(n int, content []byte) (*Owner, error) {
 
 func ownerFile(n int) string { return Owners + "/" + strconv.Itoa(n) }
 
-// Number is what is in names and locks.
+// Number returns what is in names and locks.
 func (o *Owner) Number() int { return o.n }
 
 // Release ends ownership; claims still held are stale from now on.
@@ -249,7 +249,7 @@ func (p *OwnerTable) hold(n int, try func(durable.File) (bool, error)) (durable.
 	return f, info, err
 }
 
-// borne are the numbers in names in the router directories and in locks in transport/.
+// borne returns the numbers in names in the router directories and in locks in transport/.
 func (p *OwnerTable) borne(locks func(spec []byte) []int) (map[int]bool, error) {
 	borne := map[int]bool{}
 	err := p.routers().each(func(_, name string) {

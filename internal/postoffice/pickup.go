@@ -35,7 +35,7 @@ const pickupPrefix = ".pickup."
 // has put it there. It is that of no one, which no privilege belongs to.
 const UnknownUser = 65534
 
-// submissionName is the name in public/ of a message that a user has submitted for a
+// submissionName returns the name in public/ of a message that a user has submitted for a
 // router directory: a number taken at random and, if that is not the first one, a dot and
 // the number of the directory.
 func submissionName(number uint64, dir string) string {
@@ -212,7 +212,7 @@ func (p *Submissions) pickUp(name string) (done PickedUp, err error) {
 	return done, nil
 }
 
-// pickupDir is the router directory that a submission goes to.
+// pickupDir returns the router directory that a submission goes to.
 func (p *Submissions) pickupDir(name string) (string, error) {
 	top := dirOf(name)
 	if top != Public && top != Router {

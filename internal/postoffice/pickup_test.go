@@ -42,7 +42,7 @@ func openSpool(t *testing.T, disk *cutfs.FS) *testSpool {
 	return &testSpool{t, disk, p}
 }
 
-// as is the postoffice as another user's process has it.
+// as returns the postoffice as another user's process has it.
 func (s *testSpool) as(uid uint32) *testSpool {
 	s.t.Helper()
 	disk := s.disk.Process()

@@ -223,22 +223,22 @@ func (p *PostOffice) OnRenumber(fn func(id SpoolID, from uint64)) { p.renumberin
 // OnRemove has fn called for each file that is removed. Set it before the postoffice is used.
 func (p *PostOffice) OnRemove(fn func()) { p.removing = fn }
 
-// FS is the file system below the postoffice, for those who only look.
+// FS returns the file system below the postoffice, for those who only look.
 func (p *PostOffice) FS() durable.FS { return p.fs }
 
-// HashLevels is the configured depth of queue/ and transport/.
+// HashLevels returns the configured depth of queue/ and transport/.
 func (p *PostOffice) HashLevels() int { return p.levels }
 
 // Strict reports whether directories are synced too, SYNC=strict.
 func (p *PostOffice) Strict() bool { return p.strict }
 
-// Owner is the uid that the postoffice belongs to.
+// Owner returns the uid that the postoffice belongs to.
 func (p *PostOffice) Owner() uint32 { return p.owner }
 
 // Ensure makes a directory of the postoffice if it is missing.
 func (p *PostOffice) Ensure(dir string) error { return p.ensure(dir) }
 
-// Mode is the mode that a directory of the postoffice is made with, and whether every
+// Mode returns the mode that a directory of the postoffice is made with, and whether every
 // postoffice has it; ok is false for other names.
 func Mode(dir string) (mode fs.FileMode, always, ok bool) {
 	for _, d := range directories {
@@ -262,7 +262,7 @@ func Directories() []string {
 	return list
 }
 
-// ModeOf is the mode that a directory of this postoffice is to have.
+// ModeOf returns the mode that a directory of this postoffice is to have.
 func (p *PostOffice) ModeOf(dir string) fs.FileMode {
 	mode, _, _ := Mode(dir)
 	switch {

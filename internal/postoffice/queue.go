@@ -76,7 +76,7 @@ func (p *DeliveryQueue) HashDirs(sub string, fn func(name string)) error {
 	})
 }
 
-// Place is where a specification of that name belongs at the configured depth.
+// Place returns where a specification of that name belongs at the configured depth.
 func (p *DeliveryQueue) Place(name string) string { return p.place(name) }
 
 func (p *spool) place(name string) string {
@@ -204,7 +204,7 @@ func (p *DeliveryQueue) NoteChange(name string) error {
 	return f.Close()
 }
 
-// ParseNote gives the name, below transport/, of the specification that a note there
+// ParseNote returns the name, below transport/, of the specification that a note there
 // is about. ok is false for names that are no notes.
 func ParseNote(name string) (about string, ok bool) {
 	return aboutSpec(notePrefix, name)

@@ -99,7 +99,7 @@ func ParseReasons(b []byte) []Reason {
 	return list
 }
 
-// ReasonFile is the inode number in the name of such a text; name is its last element.
+// ReasonFile returns the inode number in the name of such a text; name is its last element.
 func ReasonFile(name string) (ino uint64, ok bool) { return numberAfter(reasonPrefix, name) }
 
 func reasonFile(dir string, ino uint64) string {
@@ -152,7 +152,7 @@ func (p *AsideArea) Explain(dir string, r Reason) error {
 	return nil
 }
 
-// Reasons are the lines about a message in all directories, the oldest first. A message
+// Reasons returns the lines about a message in all directories, the oldest first. A message
 // that was copied or restored is known by its time.
 func (p *AsideArea) Reasons(id SpoolID) ([]Reason, error) {
 	var list []Reason

@@ -15,7 +15,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// deadOwner gives an owner number that no process holds: its lock file exists and is free.
+// deadOwner returns an owner number that no process holds: its lock file exists and is free.
 func deadOwner(t *testing.T, dir string, n int) *Owner {
 	t.Helper()
 	assert.Must(t, os.WriteFile(filepath.Join(dir, Owners, fmt.Sprint(n)), nil, 0o644))

@@ -147,7 +147,7 @@ func (p *RemovedArea) Sync(dir string) error {
 	return nil
 }
 
-// awayName is the last part of a name in removed/ for dir/name.
+// awayName returns the last part of a name in removed/ for dir/name.
 func awayName(dir, name string) (string, error) {
 	base, why, _ := strings.Cut(name, ".")
 	if dir == Postman {

@@ -39,7 +39,7 @@ const modeOfRouterDir = 0o750
 // maxRouterDir is the largest number of such a directory.
 const maxRouterDir = 99
 
-// routerRank is where a directory comes among those that routers take from: router/ is
+// routerRank returns where a directory comes among those that routers take from: router/ is
 // 0, routerN is N.
 func routerRank(dir string) (rank int, ok bool) {
 	digits, ok := strings.CutPrefix(dir, Router)
@@ -73,7 +73,7 @@ func ParseRouterDirs(list []string) ([]string, error) {
 	return list, nil
 }
 
-// PriorityDir is the directory for mail of a priority: 0 is router/, 1 the first of
+// PriorityDir returns the directory for mail of a priority: 0 is router/, 1 the first of
 // ROUTERDIRS, and more than there are the last.
 func PriorityDir(routerDirs []string, priority int) string {
 	if priority <= 0 || len(routerDirs) == 0 {
@@ -82,7 +82,7 @@ func PriorityDir(routerDirs []string, priority int) string {
 	return routerDirs[min(priority, len(routerDirs))-1]
 }
 
-// Dir is the directory that routers take mail from first: router/ or, where that is
+// Dir returns the directory that routers take mail from first: router/ or, where that is
 // open to users, router0/.
 func (p *RouterQueue) Dir() string { return p.routers().first() }
 
@@ -241,7 +241,7 @@ func (p routerDirs) each(fn func(dir, name string)) error {
 	return nil
 }
 
-// RouterPath is the path below the postoffice of a message that is named as Claim and
+// RouterPath returns the path below the postoffice of a message that is named as Claim and
 // Pending name it: by its last element if it is in router/, else with its directory.
 func RouterPath(name string) string {
 	if strings.Contains(name, "/") {
@@ -250,7 +250,7 @@ func RouterPath(name string) string {
 	return Router + "/" + name
 }
 
-// RouterName is the name, as Claim takes it, of a file in a router directory.
+// RouterName returns the name, as Claim takes it, of a file in a router directory.
 func RouterName(dir, base string) string {
 	if dir == Router {
 		return base

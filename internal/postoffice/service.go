@@ -133,7 +133,7 @@ func (p *PostOffice) WriteAlarms(content []byte) error {
 	return nil
 }
 
-// ReadAlarms gives the file of alarms, nothing if there is none.
+// ReadAlarms returns the file of alarms, nothing if there is none.
 func (p *PostOffice) ReadAlarms() ([]byte, error) {
 	b, err := p.readAll(AlarmFile)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrGone) {

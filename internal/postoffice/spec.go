@@ -96,7 +96,7 @@ func (s *Spec) read(b []byte) ([]byte, error) {
 	}
 }
 
-// Size is the file's now.
+// Size returns the file's now.
 func (s *Spec) Size() (int64, error) {
 	info, err := s.f.Stat()
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *Spec) Append(lines []byte) error {
 	return nil
 }
 
-// end is the file's size and whether a whole line is there, which is known where the
+// end returns the file's size and whether a whole line is there, which is known where the
 // size is one that was seen before.
 func (s *Spec) end() (size int64, whole bool, err error) {
 	var info durable.Info

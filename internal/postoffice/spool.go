@@ -337,7 +337,7 @@ func numberAfter(prefix, name string) (ino uint64, ok bool) {
 	return decimal(rest)
 }
 
-// apart is the time between two times. A file's time that is far ahead of the clock is
+// apart returns the time between two times. A file's time that is far ahead of the clock is
 // from before the clock was set back, and no younger than one that is as far behind.
 func apart(a, b time.Time) time.Duration { return a.Sub(b).Abs() }
 

@@ -128,7 +128,7 @@ func isDraft(name string) bool {
 	return err == nil
 }
 
-// Inboxes are the directories in which users leave messages for PickUp.
+// Inboxes returns the directories in which users leave messages for PickUp.
 func (p *Submissions) Inboxes() []string { return p.routers().inboxes() }
 
 // IsInbox reports whether a directory is one of Inboxes.

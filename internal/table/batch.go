@@ -224,7 +224,7 @@ func (b *Batch) Go(do func()) {
 	}
 }
 
-// Background is the context of the functions that Go calls, for them.
+// Background returns the context of the functions that Go calls, for them.
 func (b *Batch) Background() context.Context { return b.background }
 
 // work calls one function after the other.

@@ -30,7 +30,7 @@ func newCached(t Table, o Options) Table {
 	return &cached{Table: t, now: o.Now, keep: o.Keep, answers: memo.New[answer](cacheSize)}
 }
 
-// Lookup gives what is remembered, or asks.
+// Lookup returns what is remembered, or asks.
 func (c *cached) Lookup(ctx context.Context, key string) (Value, bool, error) {
 	now := c.now()
 	if a, known := c.answers.Get(key, now); known {

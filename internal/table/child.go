@@ -125,7 +125,7 @@ func (c *child) end(orderly bool) {
 	c.closePipes()
 }
 
-// environment is what a child gets of ours.
+// environment returns what a child gets of ours.
 func environment() []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "TZ", "LANG", "ZCONFIG"} {

@@ -29,7 +29,7 @@ func program(t *testing.T, script string) (source, dir string) {
 // ask reads a request of "aliases bond" in a script.
 const ask = "read_request() { dd bs=1 count=16 2>/dev/null | grep -q . || exit 0; }\n"
 
-// pids are the children that a script's program has had.
+// pids returns the children that a script's program has had.
 func pids(t *testing.T, dir string) []int {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "pids"))

@@ -72,7 +72,7 @@ func bare(err error) error {
 	return err
 }
 
-// Lookup gives the value of a key, or the proof that there is none.
+// Lookup returns the value of a key, or the proof that there is none.
 func (d *db) Lookup(ctx context.Context, key string) (v Value, ok bool, err error) {
 	// Once more if the file was changed under the first.
 	for range 2 {
@@ -95,7 +95,7 @@ func (d *db) Lookup(ctx context.Context, key string) (v Value, ok bool, err erro
 	return Value{}, false, fmt.Errorf("%s: %w", d.source, bare(err))
 }
 
-// current gives the file of now, with d.mu held for reading.
+// current returns the file of now, with d.mu held for reading.
 func (d *db) current() (*dbFile, error) {
 	sig, err := signPath(d.path)
 	d.mu.RLock()
@@ -256,7 +256,7 @@ func (f *dbFile) header() (h header, err error) {
 	return h, err
 }
 
-// lookup gives the record of a key; false: it is proven that there is none.
+// lookup returns the record of a key; false: it is proven that there is none.
 func (f *dbFile) lookup(key string) (r record, ok bool, err error) {
 	err = f.view(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte(entriesBucket))

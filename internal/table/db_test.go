@@ -19,7 +19,7 @@ import (
 	"zmailer/internal/table/text"
 )
 
-// manyAliases is a text table of n aliases, user0 to user(n-1), each of a@N.example.
+// manyAliases returns a text table of n aliases, user0 to user(n-1), each of a@N.example.
 func manyAliases(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -47,7 +47,7 @@ func openAs(t testing.TB, source string, o Options) Table {
 	return k
 }
 
-// says is what a lookup comes to, as text.
+// says returns what a lookup comes to, as text.
 func says(t Table, key string) string {
 	v, ok, err := t.Lookup(context.Background(), key)
 	switch {

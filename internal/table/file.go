@@ -56,7 +56,7 @@ func (f *file) read() error {
 	return nil
 }
 
-// Lookup gives the value of a key in the file as it is now. A file that turned bad is
+// Lookup returns the value of a key in the file as it is now. A file that turned bad is
 // logged once, and what was read before stays; one that is gone is an error.
 func (f *file) Lookup(_ context.Context, key string) (Value, bool, error) {
 	f.mu.Lock()

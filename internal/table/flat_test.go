@@ -21,7 +21,7 @@ func largeTable(t testing.TB, n int) string {
 	return compiled(t, t.TempDir(), text.Aliases, manyAliases(n))
 }
 
-// depth is how many pages of the tree lead to an entry.
+// depth returns how many pages of the tree lead to an entry.
 func depth(t testing.TB, path string) int {
 	t.Helper()
 	db, err := bbolt.Open(path, 0, &bbolt.Options{ReadOnly: true})
@@ -36,7 +36,7 @@ func depth(t testing.TB, path string) int {
 	return deep
 }
 
-// pagesRead is how many pages a lookup reads from the disk if none is in memory, in the
+// pagesRead returns how many pages a lookup reads from the disk if none is in memory, in the
 // middle of some lookups; 0: this file system keeps all in memory.
 func pagesRead(t *testing.T, path string, n int) int64 {
 	t.Helper()

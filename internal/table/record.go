@@ -52,7 +52,7 @@ func checksum(key, next, body []byte) uint32 {
 	return sum
 }
 
-// encode gives the bytes of a record: checksum, line, text.
+// encode returns the bytes of a record: checksum, line, text.
 func (r record) encode(key, next []byte) []byte {
 	body := binary.AppendUvarint(make([]byte, 4, 8+len(r.text)), uint64(r.line))
 	body = append(body, r.text...)

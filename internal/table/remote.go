@@ -118,7 +118,7 @@ func (r *remote) ask(ctx context.Context, key string) (socketmap.Reply, error) {
 	return reply, nil
 }
 
-// take gives an idle connection or a new one.
+// take returns an idle connection or a new one.
 func (r *remote) take(ctx context.Context) (*conn, error) {
 	r.mu.Lock()
 	for len(r.idle) > 0 {

@@ -88,7 +88,7 @@ func answering(_ int64, c net.Conn) {
 	})
 }
 
-// raw is a server that answers requests with the same bytes, the first alone unless hang
+// raw returns a server that answers requests with the same bytes, the first alone unless hang
 // is set.
 func raw(text string, hang bool) func(int64, net.Conn) {
 	return func(_ int64, c net.Conn) {

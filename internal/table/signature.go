@@ -28,7 +28,7 @@ func signPath(path string) (signature, error) {
 	return sign(info), nil
 }
 
-// Privilege is the uid that a file's values act as: its owner, or Nobody if others than
+// Privilege returns the uid that a file's values act as: its owner, or Nobody if others than
 // the owner may write it or put another in its place (M48).
 func Privilege(path string, info fs.FileInfo) uint32 { return privilege(path, sign(info)) }
 
@@ -44,7 +44,7 @@ func privilege(path string, sig signature) uint32 {
 	return sig.uid
 }
 
-// actsAs is the privilege of a compiled table's values. Only root may speak for another;
+// actsAs returns the privilege of a compiled table's values. Only root may speak for another;
 // a table that somebody made of another's text acts as nobody.
 func actsAs(owner, source uint32) uint32 {
 	if owner == 0 || owner == source {

@@ -34,7 +34,7 @@ type Value struct {
 
 // Table is a source that is open. Many goroutines may use it.
 type Table interface {
-	// Lookup gives the value of a key, which is in the form that Kind compares. ok is
+	// Lookup returns the value of a key, which is in the form that Kind compares. ok is
 	// false if there is surely no such key. An error means that the answer is unknown now.
 	Lookup(ctx context.Context, key string) (v Value, ok bool, err error)
 	Close() error

@@ -234,7 +234,7 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// temporary is how names of unfinished tables begin.
+// temporary returns how names of unfinished tables begin.
 func temporary(out string) string { return "." + filepath.Base(out) + ".newdb-" }
 
 // sweep removes what killed writers have left. One that is being written is locked.

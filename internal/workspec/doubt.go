@@ -137,7 +137,7 @@ func (s doubt) takenFrom(owner int) bool {
 	return slices.ContainsFunc(s.taken, func(t taken) bool { return t.owner == owner })
 }
 
-// of is what is known of a recipient.
+// of returns what is known of a recipient.
 func (d *Doubts) of(recipient int64) doubt {
 	if s, ok := d.one[recipient]; ok {
 		return s
@@ -168,8 +168,8 @@ func (d *Doubts) sentBy(s doubt, owner int) *Event {
 	return s.sent.event
 }
 
-// Sent is the event of an agent that sent the message to a recipient and did not report how
-// it ended, nil if there is none.
+// Sent returns the event of an agent that sent the message to a recipient and did not report
+// how it ended, nil if there is none.
 func (d *Doubts) Sent(r *Recipient) *Event {
 	s := d.of(r.Offset)
 	if owner := d.about(s, r); owner != 0 {
@@ -219,5 +219,5 @@ func sameDoubt(a, b *Doubts, r *Recipient) bool {
 		})
 }
 
-// place is where a sent event says that the message is.
+// place returns where a sent event says that the message is.
 func place(e *Event) string { return e.Get("at") + " " + e.Get("date") }

@@ -162,7 +162,7 @@ func (r *Order) release(at time.Time) {
 	}
 }
 
-// holdTo is the time of the hold up to another time.
+// holdTo returns the time of the hold up to another time.
 func (r Order) holdTo(at time.Time) span {
 	if !r.Until.IsZero() && r.Until.Before(at) {
 		at = r.Until
@@ -176,7 +176,7 @@ func (r *Order) begin(e *Event) {
 	r.hurry, r.fresh = e.LineOffset, e.LineOffset
 }
 
-// Of is what holds for a recipient.
+// Of returns what holds for a recipient.
 func (o *Orders) Of(recipient int64) Order {
 	if o != nil {
 		if r := o.of[recipient]; r != nil {
@@ -196,7 +196,7 @@ func (o *Orders) Waits(r *Recipient, now time.Time) bool {
 	return w.Held(now) || w.Freeze != nil || w.tag(TagToDo) != TagToDo
 }
 
-// Decided is the tag that a recipient should have by all that operators have decided.
+// Decided returns the tag that a recipient should have by all that operators have decided.
 func Decided(m *Removal, o *Orders, r *Recipient) Tag {
 	if tag := m.Tag(r); tag != r.Tag {
 		return tag
@@ -204,7 +204,7 @@ func Decided(m *Removal, o *Orders, r *Recipient) Tag {
 	return o.Tag(r)
 }
 
-// Tag is the tag that a recipient should have by the orders, as Removal.Tag.
+// Tag returns the tag that a recipient should have by the orders, as Removal.Tag.
 func (o *Orders) Tag(r *Recipient) Tag {
 	if o == nil {
 		return r.Tag
@@ -257,7 +257,7 @@ func (r Order) Reopened() bool { return r.reopen != nil && r.failedAt < r.reopen
 // Expired recognizes a recipient that an operator gave up.
 func (r Order) Expired() bool { return r.expire != nil }
 
-// Rerouted is the event that has a copy for it routed, nil if there is none.
+// Rerouted returns the event that has a copy for it routed, nil if there is none.
 func (r Order) Rerouted() *Event { return r.reroute }
 
 // Removal is what the history says of recipients that an operator took out (event
@@ -338,7 +338,7 @@ func (m *Removal) Restored(r *Recipient) bool {
 	return e != nil && e.Event == EventRestored && m.Tag(r) == TagToDo
 }
 
-// Tag is the tag that a recipient should have by the history: failed if it was
+// Tag returns the tag that a recipient should have by the history: failed if it was
 // removed, to do if it was put back and has not failed since; else the one it has. A
 // lock is left to whoever knows if its owner lives.
 func (m *Removal) Tag(r *Recipient) Tag {
@@ -356,7 +356,7 @@ func (m *Removal) Tag(r *Recipient) Tag {
 	return r.Tag
 }
 
-// OrderEvent is the line of an order about recipients: its write is the decision. order
+// OrderEvent returns the line of an order about recipients: its write is the decision. order
 // is the order of many messages that it is part of, "" if none.
 func OrderEvent(now time.Time, event, id string, recipients []int64, who, order, reason string, more ...Attr) Event {
 	e := RemovedEvent(now, event, id, recipients, reason)
@@ -370,7 +370,7 @@ func OrderEvent(now time.Time, event, id string, recipients []int64, who, order,
 	return e
 }
 
-// UntilAttr is a hold's end; the zero time: when it is released.
+// UntilAttr returns a hold's end; the zero time: when it is released.
 func UntilAttr(until time.Time) []Attr {
 	if until.IsZero() {
 		return nil
@@ -381,7 +381,7 @@ func UntilAttr(until time.Time) []Attr {
 // ReopenAttr says of a retry that its recipients had failed.
 func ReopenAttr() Attr { return Attr{keyReopen, "failed"} }
 
-// RemovedEvent is the line that takes recipients out, or puts them back: its write is
+// RemovedEvent returns the line that takes recipients out, or puts them back: its write is
 // the decision. who is for the operator who reads the file.
 func RemovedEvent(now time.Time, event, id string, recipients []int64, who string) Event {
 	list := make([]string, len(recipients))
@@ -391,7 +391,7 @@ func RemovedEvent(now time.Time, event, id string, recipients []int64, who strin
 	return Event{Time: now, Event: event, Text: who, Attrs: []Attr{{"id", id}, {keyRecipients, strings.Join(list, ",")}}}
 }
 
-// Recipients are the offsets that an event is about: its own, or those of its key
+// Recipients returns the offsets that an event is about: its own, or those of its key
 // rcpts. It is for events that list each of them, as those of orders and reports do; see
 // Spec.About for those that may have a range.
 func (e *Event) Recipients() []int64 {
@@ -551,7 +551,7 @@ func (s *Spec) SetAbout(e *Event, chosen []int64) {
 	e.Attrs = append(e.Attrs, Attr{keyRecipients, s.ranges(chosen)})
 }
 
-// ranges is the value of the key rcpts.
+// ranges returns the value of the key rcpts.
 func (s *Spec) ranges(chosen []int64) string {
 	var b []byte
 	last, n := int64(0), 0
@@ -578,7 +578,8 @@ func (s *Spec) ranges(chosen []int64) string {
 	return string(b)
 }
 
-// behind is the offset of the recipient after another one; 0: there is none, or it was left out.
+// behind returns the offset of the recipient after another one; 0: there is none, or it was
+// left out.
 func (s *Spec) behind(offset int64) int64 {
 	for r := range s.between(offset+1, 1<<62) {
 		if _, apart := slices.BinarySearch(s.Apart, r.Offset); apart {

@@ -251,7 +251,7 @@ func TestRemovalIsDecidedByTheLastEvent(t *testing.T) {
 	}
 }
 
-// many is a specification with recipients of some hosts, as the router writes it.
+// many returns a specification with recipients of some hosts, as the router writes it.
 func many(tb testing.TB, n, hosts int) []byte {
 	tb.Helper()
 	var b strings.Builder
@@ -284,7 +284,7 @@ func aboutOf(s *Spec, e *Event) (list []int64) {
 	return list
 }
 
-// seeded is a source of random numbers whose seed is printed; TEST_SEED sets it.
+// seeded returns a source of random numbers whose seed is printed; TEST_SEED sets it.
 func seeded(tb testing.TB) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("TEST_SEED"), 10, 64); err == nil {

@@ -143,13 +143,13 @@ func onlyErrorTo(file []byte, from, to int64) bool {
 	return from == to
 }
 
-// Places is how many places the index has; each takes some 20 bytes.
+// Places returns how many places the index has; each takes some 20 bytes.
 func (o *Index) Places() int { return len(o.groups) + len(o.rcpts) + len(o.lines) }
 
-// End is where the lines end that the index knows, behind a newline.
+// End returns where the lines end that the index knows, behind a newline.
 func (o *Index) End() int64 { return o.end }
 
-// Last is where Follow is to be given the file from: before End.
+// Last returns where Follow is to be given the file from: before End.
 func (o *Index) Last() int64 { return o.end - int64(len(o.last)) }
 
 // Follow takes in what is in the file from Last on: the last line that is known, and
@@ -229,7 +229,7 @@ func appendedLine(line []byte, about func(recipient int64)) {
 	}
 }
 
-// listed is the value of an event's key rcpts, "EVENT KEY=VALUE... TEXT" being what
+// listed returns the value of an event's key rcpts, "EVENT KEY=VALUE... TEXT" being what
 // follows its offset. One that is in its text is no harm: then the event is about the
 // whole message, too. An unlocked event is always so: see Doubts.
 func listed(v []byte) (list []byte, ok bool) {
@@ -305,7 +305,7 @@ type Part struct {
 // Part of a file as costly to read as this many bytes more.
 const partCost = 1 << 10
 
-// Whole is the partial read that has a part of the file in b, which begins at an offset.
+// Whole returns the partial read that has a part of the file in b, which begins at an offset.
 func Whole(b []byte, from int64) *Partial {
 	return &Partial{Parts: []Part{{From: from, To: from + int64(len(b))}}, b: b}
 }
@@ -398,7 +398,7 @@ func (e *Partial) join() {
 	e.Parts = parts
 }
 
-// size is how many bytes the parts have.
+// size returns how many bytes the parts have.
 func (e *Partial) size() int64 {
 	last := &e.Parts[len(e.Parts)-1]
 	return last.at + last.To - last.From
@@ -416,7 +416,7 @@ func (e *Partial) Fill(buf []byte, read func(b []byte, off int64) error) ([]byte
 	return e.b, nil
 }
 
-// Slice is what is between two offsets of the file, which must be of one part; else
+// Slice returns what is between two offsets of the file, which must be of one part; else
 // it is nil. It must not be changed.
 func (e *Partial) Slice(from, to int64) []byte {
 	i := sort.Search(len(e.Parts), func(i int) bool { return e.Parts[i].To >= to })
@@ -427,7 +427,7 @@ func (e *Partial) Slice(from, to int64) []byte {
 	return e.b[start+from : start+to : start+to]
 }
 
-// Len is how many bytes the partial read has.
+// Len returns how many bytes the partial read has.
 func (e *Partial) Len() int { return len(e.b) }
 
 // Parse reads what was filled in: a Spec of these recipients with their groups, and of
@@ -493,7 +493,7 @@ func (e *Partial) linesStand() bool {
 	return true
 }
 
-// inFile is where the byte at an offset of the partial read is in the file.
+// inFile returns where the byte at an offset of the partial read is in the file.
 func (e *Partial) inFile(at int64) int64 {
 	i := sort.Search(len(e.Parts), func(i int) bool { return e.Parts[i].at > at }) - 1
 	return e.Parts[i].From + at - e.Parts[i].at

@@ -13,8 +13,8 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// hosts is a closed specification of several groups, one of which shares its header block
-// with the next, and of hosts in several spellings.
+// hosts returns a closed specification of several groups, one of which shares its header
+// block with the next, and of hosts in several spellings.
 func hosts(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -41,7 +41,7 @@ func hosts(t testing.TB) []byte {
 	return closed(t, text)
 }
 
-// closed is a text with the z line that it needs.
+// closed returns a text with the z line that it needs.
 func closed(t testing.TB, text string) []byte {
 	t.Helper()
 	s := mustParse(t, text)
@@ -121,7 +121,7 @@ func sameOf(t *testing.T, file []byte, o *Index, whole *Spec, host string) {
 	}
 }
 
-// asked is what an agent wants to know.
+// asked returns what an agent wants to know.
 func asked(t *testing.T, s *Spec, host string) (list []any) {
 	t.Helper()
 	doubts, removal, orders := s.Doubts(), s.Removal(), s.Orders()

@@ -532,7 +532,7 @@ func (p *parser) take(r *Recipient, f *addressFields) {
 	p.rcpt = &p.group.Recipients[len(list)]
 }
 
-// likely is how many recipients follow, if all that follows is recipients like those in
+// likely returns how many recipients follow, if all that follows is recipients like those in
 // the list and all are wanted.
 func (p *parser) likely(list []Recipient) int {
 	size := (p.pos - int(list[0].Offset)) / len(list)

@@ -20,7 +20,7 @@ const EventRenumbered = "renumbered"
 // finish: it is to be routed again, not mended.
 var ErrIncomplete = errors.New("the specification is not complete")
 
-// Renumber gives the bytes of a complete specification with another name of its
+// Renumber returns the bytes of a complete specification with another name of its
 // message in the i line. All else stays as it is, byte for byte, but for the numbers
 // that are offsets into the file: when the name's length changes they follow, in d
 // and h lines and in the closing z line. A torn last line is left out, as readers do.
@@ -96,7 +96,7 @@ type renumbering struct {
 	name    int64 // offset of the message's name in the i line
 }
 
-// edits are the changes, in the file's order, if what is at an offset moves as
+// edits returns the changes, in the file's order, if what is at an offset moves as
 // the edits before say.
 func (r *renumbering) edits(before []edit) []edit {
 	list := []edit{{start: r.name, end: r.name + int64(len(r.spec.Message)), text: r.message}}

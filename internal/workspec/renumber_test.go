@@ -12,7 +12,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// lived is a specification with every kind of line that holds an offset. Long
+// lived returns a specification with every kind of line that holds an offset. Long
 // headers bring the offsets near 1000, where they grow a digit.
 func lived(t testing.TB, message string, pad int) []byte {
 	t.Helper()
@@ -147,7 +147,7 @@ func TestRenumberOfALongListIsQuick(t *testing.T) {
 	}
 }
 
-// processor is what this process has had of the processors: the clock goes on while
+// processor returns what this process has had of the processors: the clock goes on while
 // others have them.
 func processor(t *testing.T) time.Duration {
 	t.Helper()

@@ -28,10 +28,10 @@ func (s *Spec) Superseded() bool {
 	return slices.ContainsFunc(s.History, func(e Event) bool { return e.Event == EventSuperseded })
 }
 
-// SupersededEvent is the line for that.
+// SupersededEvent returns the line for that.
 func SupersededEvent(now time.Time) Event { return Event{Time: now, Event: EventSuperseded} }
 
-// SummarisedEvent is the line for a history that was found to be as short as it can be.
+// SummarisedEvent returns the line for a history that was found to be as short as it can be.
 func SummarisedEvent(now time.Time) Event {
 	return Event{Time: now, Event: EventSummarised, Attrs: []Attr{{keyLines, "0"}, {keyKept, "0"}}}
 }
@@ -182,7 +182,7 @@ func (h *history) alike(a, b int32, mask func(int32) string) bool {
 	return x.Text == y.Text || mask(a) == mask(b)
 }
 
-// withoutNumbers is a reply without the words that are another one each time: those that
+// withoutNumbers returns a reply without the words that are another one each time: those that
 // hold a digit and are neither the reply's codes at its start nor an address.
 func withoutNumbers(text string) string {
 	words := strings.Split(text, " ")
@@ -354,7 +354,7 @@ func (w *summary) flush() {
 // sameDeferral reports whether two deferrals say the same of their recipients.
 func sameDeferral(a, b *Event) bool { return saying(a) == saying(b) }
 
-// saying is all that a deferral says of each of its recipients: its attributes, whatever
+// saying returns all that a deferral says of each of its recipients: its attributes, whatever
 // their keys are, but for the list of recipients, and its text.
 func saying(e *Event) string {
 	var b strings.Builder

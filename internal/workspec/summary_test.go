@@ -45,7 +45,7 @@ func attempts(tb testing.TB, file []byte, from, to int, each bool, say func(atte
 	return file
 }
 
-// life is what the history says of one recipient's attempts: number and reply of each.
+// life returns what the history says of one recipient's attempts: number and reply of each.
 func life(tb testing.TB, file []byte, rcpt int) (list []string) {
 	tb.Helper()
 	s := assert.Get(Parse(file))(tb)

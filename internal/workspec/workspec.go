@@ -107,7 +107,7 @@ type Spec struct {
 	Ignored    int   // lines that were passed over: of an unknown letter, or torn and ended
 }
 
-// Number is the decimal number that the message's name starts with, which an
+// Number returns the decimal number that the message's name starts with, which an
 // agent's answers carry.
 func (s *Spec) Number() (uint64, bool) {
 	n := 0
@@ -222,7 +222,7 @@ const (
 	EventRerouted = "rerouted" // file=T: public/T is a copy of the message for these recipients and goes to the router
 )
 
-// Get is the value of a key, "" if absent.
+// Get returns the value of a key, "" if absent.
 func (e *Event) Get(key string) string {
 	for _, a := range e.Attrs {
 		if a.Key == key {
@@ -232,7 +232,7 @@ func (e *Event) Get(key string) string {
 	return ""
 }
 
-// DeferredEvent is the line that a retry's decision is written as before it is
+// DeferredEvent returns the line that a retry's decision is written as before it is
 // acted on (A5).
 func DeferredEvent(now time.Time, recipient int64, attempt int, next time.Time, code status.Code, text string) Event {
 	return Event{Time: now, Recipient: recipient, Event: EventDeferred, Text: text, Attrs: []Attr{
@@ -252,7 +252,7 @@ func TagOffset(recipient int64) int64 { return recipient + 1 }
 // DiagnosticTagOffset returns the offset of a diagnostic's tag, given its LineOffset.
 func DiagnosticTagOffset(line int64) int64 { return line + 1 }
 
-// LockBytes is what a lock by owner is written as, to be put at TagOffset: seven
+// LockBytes returns what a lock by owner is written as, to be put at TagOffset: seven
 // bytes. Only for a format with FormatPID; TagBytes(format, TagLocked) else. It
 // panics on an owner that is not 1 to 999999, for it would write over the channel.
 func LockBytes(owner int) []byte {
@@ -276,7 +276,7 @@ func appendOwner(b []byte, owner int) []byte {
 	return append(b, digits[i:]...)
 }
 
-// TagBytes is what a final or blank tag is written as, to be put at TagOffset: the
+// TagBytes returns what a final or blank tag is written as, to be put at TagOffset: the
 // tag and six blanks, or one byte if the format has no owner field.
 func TagBytes(format uint32, t Tag) []byte {
 	if format&FormatPID == 0 {
@@ -288,7 +288,7 @@ func TagBytes(format uint32, t Tag) []byte {
 // notarySep parts the values of a NOTARY field.
 const notarySep = '\x01'
 
-// String is the NOTARY field: the six values with ^A between, empty if all are. A
+// String returns the NOTARY field: the six values with ^A between, empty if all are. A
 // control character in a value becomes a blank.
 func (n Notary) String() string {
 	if n == (Notary{}) {
@@ -330,7 +330,7 @@ func ParseNotary(s string) Notary {
 	return n
 }
 
-// LockOwners gives the owners in the locks of a specification, also of one that cannot
+// LockOwners returns the owners in the locks of a specification, also of one that cannot
 // be parsed: any line that looks like a locked recipient counts, once or more often.
 func LockOwners(b []byte) []int {
 	var list []int

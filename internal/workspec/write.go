@@ -384,7 +384,7 @@ func (p *parser) sumUp(to, from int) {
 	}
 }
 
-// fixedWidth is how many bytes behind the r change in place in a format.
+// fixedWidth returns how many bytes behind the r change in place in a format.
 func fixedWidth(format uint32) int {
 	n := 1
 	if format&FormatPID != 0 {
@@ -425,7 +425,7 @@ func lost(b []byte) bool {
 	return bytes.Contains(b, make([]byte, least)) || len(b) > 0 && len(bytes.Trim(b, "\x00")) == 0
 }
 
-// For is the address that a recipient gets the message from: the sender's, or with VERP
+// For returns the address that a recipient gets the message from: the sender's, or with VERP
 // one that names the recipient, so that whatever comes back names whom it is about:
 // owner-list+user=host.example@our.example. The recipient's domain is written in A-labels.
 // A sender without a domain, or a recipient that is no address with one, has no such form.

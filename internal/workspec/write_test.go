@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// written is what Writer makes of two groups.
+// written returns what Writer makes of two groups.
 func written(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -38,7 +38,7 @@ func written(t testing.TB) []byte {
 	return b.Bytes()
 }
 
-// largeFile is a specification of one group.
+// largeFile returns a specification of one group.
 func largeFile(t testing.TB, recipients, header int) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -143,14 +143,14 @@ func (w *world) await(limit time.Duration) (time.Time, error) {
 	}
 }
 
-// content is a message as it goes over the wire.
+// content returns a message as it goes over the wire.
 func content(size int) []byte {
 	head := "From: <sender@bench.example>\r\nTo: <n@sink.example>\r\nSubject: bench\r\nMessage-ID: <1@bench.example>\r\n\r\n"
 	line := []byte(strings.Repeat("x", 76) + "\r\n")
 	return append([]byte(head), bytes.Repeat(line, max(1, (size-len(head))/len(line)))...)
 }
 
-// source is the generator for n messages to nI@domain.
+// source returns the generator for n messages to nI@domain.
 func (w *world) source(n, connections, size int, domain string) *peer.Source {
 	body := content(size)
 	return &peer.Source{
@@ -242,5 +242,5 @@ func own() time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
-// part is the value below which so many percent of a sorted list are.
+// part returns the value below which so many percent of a sorted list are.
 func part(list []time.Duration, percent int) time.Duration { return list[len(list)*percent/100] }

@@ -149,7 +149,7 @@ func one(o options) error {
 	return nil
 }
 
-// line is a run of the rate in words.
+// line returns a run of the rate in words.
 func line(v values) string {
 	return fmt.Sprintf("delivered %.0f/s  accepted %.0f/s  p50 %.2f ms  p99 %.2f ms  CPU %.0f µs/message  largest process %.0f MB  generator and sink %.0f µs/message",
 		v["delivered"][0], v["accepted"][0], v["p50"][0], v["p99"][0], v["cpu"][0]*1000, v["peak"][0], v["driver"][0]*1000)

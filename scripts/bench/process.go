@@ -163,7 +163,7 @@ func (t *tree) stop() (usage, error) {
 	return usage{t.cpu, diskBytes() - t.written, t.peak}, err
 }
 
-// diskBytes is what we and our buried children had written to files.
+// diskBytes returns what we and our buried children had written to files.
 func diskBytes() int64 {
 	b, _ := os.ReadFile("/proc/self/io")
 	var n int64
@@ -221,7 +221,7 @@ func (t *tree) processes() []member {
 	return found
 }
 
-// busy is the processor time of all processes so far.
+// busy returns the processor time of all processes so far.
 func (t *tree) busy() time.Duration {
 	t.mu.Lock()
 	total := t.cpu
@@ -246,7 +246,7 @@ func (t *tree) settle(limit time.Duration) {
 	}
 }
 
-// private is the memory that the processes do not share, all together.
+// private returns the memory that the processes do not share, all together.
 func (t *tree) private() (total int64) {
 	for _, p := range t.processes() {
 		total += field(fmt.Sprintf("/proc/%d/smaps_rollup", p.pid), "Private_Clean:", "Private_Dirty:")

@@ -125,7 +125,7 @@ func medians(runs []values) values {
 	return out
 }
 
-// line is a run's figures.
+// line returns a run's figures.
 func (s scenario) line(v values) string {
 	var parts []string
 	for _, f := range s.figures {
@@ -223,7 +223,7 @@ func (r *report) write(o options) error {
 	return errors.Join(errs...)
 }
 
-// tables is the Markdown text of the results; the plots are in dir.
+// tables returns the Markdown text of the results; the plots are in dir.
 func (r *report) tables(dir string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nMachine: %s.\n\n| system | version | settings |\n|---|---|---|\n", r.Machine)

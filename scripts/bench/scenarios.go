@@ -56,7 +56,7 @@ func scenarios() []scenario {
 	}
 }
 
-// sizes are the numbers of the scenarios, as in their texts.
+// sizes returns the numbers of the scenarios, as in their texts.
 func (o options) sizes() []any {
 	return []any{o.messages, o.connections, o.scaled(300), o.scaled(5000), o.scaled(1000), o.scaled(20), o.scaled(20000), o.scaled(10000), o.scaled(100000)}
 }
@@ -286,7 +286,7 @@ func (w *world) drain(n int) (float64, error) {
 	return float64(n) / last.Sub(begin).Seconds(), err
 }
 
-// disk is what the files below a directory take.
+// disk returns what the files below a directory take.
 func disk(dir string) (bytes int64) {
 	seen := map[uint64]bool{}
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -31,7 +31,7 @@ type system interface {
 	// sendmail submits a message from standard input to the recipients that are added; nil:
 	// that is not measured.
 	sendmail() *exec.Cmd
-	// said is the end of a log that is not on its output.
+	// said returns the end of a log that is not on its output.
 	said() string
 }
 
@@ -42,7 +42,7 @@ type contender struct {
 	make                    func() system
 }
 
-// contenders are the systems that are here, ours first; missing says of each other one
+// contenders returns the systems that are here, ours first; missing says of each other one
 // that it is not.
 func contenders(o options) (list []contender, missing []string) {
 	list = append(list, contender{"zmailer", "", "as `zmctl init` sets it up; the sink in `routes`", 1, func() system { return &ours{bin: o.bin} }})
@@ -70,7 +70,7 @@ func contenders(o options) (list []contender, missing []string) {
 	return list, missing
 }
 
-// said is what a pattern finds in the output of a command, "" if it cannot be run.
+// said returns what a pattern finds in the output of a command, "" if it cannot be run.
 func said(pattern string, argv ...string) string {
 	out, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if m := regexp.MustCompile(pattern).FindSubmatch(out); m != nil {
@@ -79,7 +79,7 @@ func said(pattern string, argv ...string) string {
 	return ""
 }
 
-// packaged is the version of a Debian package, unpacked or installed, by its change log.
+// packaged returns the version of a Debian package, unpacked or installed, by its change log.
 func packaged(root string, names ...string) string {
 	for _, name := range names {
 		for _, top := range []string{root, "/"} {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callName is a system call's name.
+// callName returns a system call's name.
 func callName(n int) string {
 	if name := names[n]; name != "" {
 		return name

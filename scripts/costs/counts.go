@@ -36,7 +36,7 @@ func (a all) of(program string) *counts {
 	return c
 }
 
-// fields are the sums, for what is done to each of them.
+// fields returns the sums, for what is done to each of them.
 func (c *counts) fields() []*float64 {
 	return []*float64{&c.again, &c.voluntary, &c.involuntary, &c.user, &c.sys, &c.written, &c.disk, &c.allocs, &c.allocated, &c.collections}
 }
@@ -53,7 +53,7 @@ func (c *counts) add(d *counts, factor float64) {
 	c.memory = max(c.memory, d.memory)
 }
 
-// total is the system calls of all names.
+// total returns the system calls of all names.
 func (c *counts) total() (n float64) {
 	for _, of := range c.calls {
 		n += of
@@ -103,7 +103,7 @@ func number(s string) float64 {
 	return n
 }
 
-// value is the number behind a key in a file of /proc.
+// value returns the number behind a key in a file of /proc.
 func value(dir, file, key string) float64 {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {
@@ -117,7 +117,7 @@ func value(dir, file, key string) float64 {
 	return 0
 }
 
-// descendants are a process, its children and theirs.
+// descendants returns a process, its children and theirs.
 func descendants(root int) []int {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	children := map[int][]int{}

@@ -26,7 +26,7 @@ func (b byProcess) of(pid int) *counts {
 	return c
 }
 
-// systemCalls are the events of calls and switches.
+// systemCalls returns the events of calls and switches.
 func systemCalls(b byProcess) ([]event, error) {
 	exit, err := tracepoint("raw_syscalls/sys_exit")
 	if err != nil {
@@ -60,12 +60,12 @@ func systemCalls(b byProcess) ([]event, error) {
 	}, nil
 }
 
-// record is what has the kernel write a record for each time that a tracepoint is met.
+// record returns what has the kernel write a record for each time that a tracepoint is met.
 func record(id uint64) unix.PerfEventAttr {
 	return unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Config: id, Sample_type: unix.PERF_SAMPLE_RAW}
 }
 
-// offset is where a field stands in a tracepoint's record.
+// offset returns where a field stands in a tracepoint's record.
 func offset(name, field string) (int, error) {
 	b, err := os.ReadFile(filepath.Join(tracing, name, "format"))
 	if err != nil {
@@ -84,7 +84,7 @@ var allocators = regexp.MustCompile(`^runtime\.mallocgc(Tiny|Small.*|Large)$`)
 
 const collector = "runtime.gcMarkTermination"
 
-// allocations are the events of allocations and collections in the programs of a
+// allocations returns the events of allocations and collections in the programs of a
 // directory. The kernel is given a probe for each function; remove takes them away, when
 // the events are closed. (A probe that is given with the event itself is not inherited:
 // the kernel then looks for its path in the child's memory, and the child's clone fails.)
@@ -156,7 +156,7 @@ func command(text string) error {
 	return nil
 }
 
-// functionsOf are the offsets in the file of the functions to be probed.
+// functionsOf returns the offsets in the file of the functions to be probed.
 func functionsOf(path string) (map[string]uint64, error) {
 	f, err := elf.Open(path)
 	if err != nil {

@@ -33,7 +33,7 @@ func traceable() error {
 	return nil
 }
 
-// tracepoint is the number of one.
+// tracepoint returns the number of one.
 func tracepoint(name string) (uint64, error) {
 	b, err := os.ReadFile(filepath.Join(tracing, name, "id"))
 	if err != nil {

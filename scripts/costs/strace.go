@@ -14,7 +14,7 @@ type stracer struct {
 	from, to int64 // what of the file counts
 }
 
-// command is the command that runs a command. The traced one stays our child.
+// command returns the command that runs a command. The traced one stays our child.
 func (s *stracer) command(args []string) []string {
 	return append([]string{"strace", "-D", "-f", "-qq", "-o", s.file, "--"}, args...)
 }

@@ -59,7 +59,7 @@ func printProgram(w io.Writer, sets []set, program string) {
 	}
 }
 
-// rows are what a program's table shows: calls by their number, then the rest. Calls
+// rows returns what a program's table shows: calls by their number, then the rest. Calls
 // that are seldom are one row.
 func rows(sets []set, program string) []row {
 	most := map[string]float64{}

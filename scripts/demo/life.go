@@ -54,7 +54,7 @@ func (l *life) print(e suite.Event) {
 	l.say(b.String() + "\n")
 }
 
-// file is where the message stands after an event.
+// file returns where the message stands after an event.
 func file(e suite.Event) string {
 	switch name := e.Get("name"); {
 	case e.Word == "accepted":

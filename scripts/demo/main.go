@@ -87,7 +87,7 @@ file/*
 	command="ta-mailbox --slots=4 $channel"
 `
 
-// answer is how the other host takes recipients: busy@ gets a temporary failure once,
+// answer returns how the other host takes recipients: busy@ gets a temporary failure once,
 // unknown@ does not exist.
 func answer(address string, attempt int) string {
 	switch {

@@ -39,7 +39,7 @@ func main() {
 	fmt.Printf("%d pages in %s\n", n, dir)
 }
 
-// lastChange is the date that the pages bear: the same for the same source.
+// lastChange returns the date that the pages bear: the same for the same source.
 func lastChange() string {
 	if n, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		return time.Unix(n, 0).UTC().Format(time.DateOnly)

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// read gives a page as roff, without the signs that keep characters as they are.
+// read returns a page as roff, without the signs that keep characters as they are.
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text := assert.Get(os.ReadFile(filepath.Join(made.dir, "man"+name[len(name)-1:], name)))(t)

@@ -44,7 +44,7 @@ type entry struct {
 	files   []string // default files that are shown at its end
 }
 
-// formats are the documents that describe a file or a protocol; every other document is a
+// formats returns the documents that describe a file or a protocol; every other document is a
 // page of section 7, zmailer-NAME.
 func formats() map[string]entry {
 	five := func(name string, more ...string) entry { return entry{name: name, section: 5, also: more} }
@@ -74,7 +74,7 @@ func formats() map[string]entry {
 	}
 }
 
-// place is the page that a document is.
+// place returns the page that a document is.
 func place(doc string) entry {
 	if e, ok := formats()[doc]; ok {
 		return e
@@ -120,7 +120,7 @@ func load(bin, docs string) (*manual, error) {
 	return m, nil
 }
 
-// pages are all of them, sorted by name.
+// pages returns all of them, sorted by name.
 func (m *manual) pages() []page {
 	list := []page{m.overview(), settingsPage()}
 	for _, p := range m.programs {

@@ -58,7 +58,7 @@ func refer(text string) string {
 	})
 }
 
-// about is a document's title as it stands behind the dash of NAME.
+// about returns a document's title as it stands behind the dash of NAME.
 func (d document) about() string {
 	title, _, _ := strings.Cut(strings.TrimPrefix(d.text, "# "), "\n")
 	title = strings.NewReplacer("`", "", "*", "", " - ", ": ").Replace(title)

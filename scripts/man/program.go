@@ -9,7 +9,7 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// programPages are the page of a program and those of its commands.
+// programPages returns the page of a program and those of its commands.
 func programPages(p config.Program) []page {
 	list := []page{programPage(p, p.Name, nil)}
 	for _, c := range p.Commands {
@@ -18,7 +18,7 @@ func programPages(p config.Program) []page {
 	return list
 }
 
-// programPage is the page of a program, or of a command of the program above it.
+// programPage returns the page of a program, or of a command of the program above it.
 func programPage(p config.Program, name string, above *config.Program) page {
 	var b strings.Builder
 	b.WriteString("# SYNOPSIS\n\n")

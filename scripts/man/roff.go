@@ -7,7 +7,7 @@ import (
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 )
 
-// roff is the page as man(1) reads it.
+// roff returns the page as man(1) reads it.
 func (p page) roff(date string) []byte {
 	names := strings.Join(append([]string{p.name}, p.also...), ", ")
 	about := strings.NewReplacer("`", "", "*", "", "<", "", ">", "").Replace(p.about)

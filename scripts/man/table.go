@@ -51,7 +51,7 @@ func tableText(lines []string) string {
 	return "\n" + b.String()
 }
 
-// cells are those of a row; a | in a code span or behind a backslash parts nothing.
+// cells returns those of a row; a | in a code span or behind a backslash parts nothing.
 func cells(line string) []string {
 	line = strings.TrimSpace(line)
 	line = strings.TrimSuffix(strings.TrimPrefix(line, "|"), "|")

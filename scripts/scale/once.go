@@ -154,7 +154,8 @@ func watchLog(out interface{ Read([]byte) (int, error) }) *schedulerLog {
 	return l
 }
 
-// settled is what is resident when it no longer changes: what the scan has used is given back.
+// settled returns what is resident when it no longer changes: what the scan has used is given
+// back.
 func settled(pid int) (int64, error) {
 	last, err := resident(pid)
 	for range 100 {
@@ -171,7 +172,7 @@ func settled(pid int) (int64, error) {
 	return last, err
 }
 
-// askStatus is how long zmctl status takes.
+// askStatus returns how long zmctl status takes.
 func (s *spool) askStatus() (time.Duration, error) {
 	began := time.Now()
 	out, err := exec.Command(filepath.Join(s.bin, "zmctl"), "--config", filepath.Join(s.conf, "zmailer.conf"), "status").CombinedOutput()
@@ -199,7 +200,7 @@ func (s *spool) comeAndGo(pid int) (time.Duration, error) {
 	return (after - before) / time.Duration(s.options.fresh), err
 }
 
-// trickle gives the latencies of new messages, one every few milliseconds.
+// trickle returns the latencies of new messages, one every few milliseconds.
 func (s *spool) trickle() ([]time.Duration, error) {
 	return s.deliver(s.options.fresh/2, 5*time.Millisecond)
 }
@@ -280,10 +281,10 @@ func processorTime(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// resident is the memory that a process has, bytes.
+// resident returns the memory that a process has, bytes.
 func resident(pid int) (int64, error) { return memory(pid, "VmRSS:") }
 
-// memory is a line of /proc/PID/status. Bytes.
+// memory returns a line of /proc/PID/status. Bytes.
 func memory(pid int, key string) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

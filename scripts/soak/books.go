@@ -85,10 +85,10 @@ func newBooks() *books {
 	return &books{messages: map[int]*message{}, ids: map[string]int{}, reports: map[string]int{}, torn: map[string]int{}, count: map[string]int{}}
 }
 
-// sender is the envelope sender of a message, which has its number.
+// sender returns the envelope sender of a message, which has its number.
 func sender(seq int) string { return fmt.Sprintf("b.%d@%s", seq, backDomain) }
 
-// numberIn is the number in an address that is one message's own; 0: it is shared.
+// numberIn returns the number in an address that is one message's own; 0: it is shared.
 func numberIn(address string) int {
 	_, rest, ok := strings.Cut(address, ".")
 	if !ok {
@@ -135,7 +135,7 @@ func (b *books) done(m *message) {
 	m.open = 0
 }
 
-// underWay is how many bytes of large messages are under way.
+// underWay returns how many bytes of large messages are under way.
 func (b *books) underWay() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -228,7 +228,7 @@ func counted(m map[string]int, key string) map[string]int {
 	return m
 }
 
-// placeOf is the place of an address in reports and in the log.
+// placeOf returns the place of an address in reports and in the log.
 func (m *message) placeOf(rcpt string) string {
 	if m.places[rcpt] == nil {
 		for name := range m.places {

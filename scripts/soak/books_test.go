@@ -9,7 +9,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// sent is a message to these places that was accepted.
+// sent returns a message to these places that was accepted.
 func sent(b *books, seq int, f fate, places ...string) *message {
 	m := &message{content: content{seed: 1, seq: seq, size: 300}, from: sender(seq), places: map[string]*place{}}
 	for _, p := range places {

@@ -69,7 +69,7 @@ func orderOf(d *dice) []string {
 	return []string{"undo"}
 }
 
-// selected is a selector.
+// selected returns a selector.
 func selected(d *dice) []string {
 	digit := d.IntN(10)
 	list := [][]string{

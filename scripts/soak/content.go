@@ -24,7 +24,7 @@ type content struct {
 	bare bool  // no byte at all
 }
 
-// reader gives the message's bytes.
+// reader returns the message's bytes.
 func (c content) reader() io.Reader {
 	if c.bare {
 		return strings.NewReader("")
@@ -33,7 +33,7 @@ func (c content) reader() io.Reader {
 	return io.MultiReader(strings.NewReader(head), io.LimitReader(&lines{rand: rand.New(rand.NewPCG(c.seed, uint64(c.seq)))}, c.size))
 }
 
-// sum is the hash of what must arrive.
+// sum returns the hash of what must arrive.
 func (c content) sum() ([sha256.Size]byte, error) {
 	var a arrival
 	in := newLineReader(c.reader())
@@ -134,7 +134,7 @@ func (a *arrival) line(b []byte) {
 	a.body = a.body || len(bytes.TrimRight(b, "\r\n")) == 0
 }
 
-// sum is the hash of the message from its mark on, with an end to its last line.
+// sum returns the hash of the message from its mark on, with an end to its last line.
 func (a *arrival) sum() (s [sha256.Size]byte) {
 	if !a.begun {
 		return s

@@ -28,7 +28,7 @@ func newDice(seed uint64, actor string, to *schedule) *dice {
 // chance is true with a probability of percent in a hundred.
 func (d *dice) chance(percent int) bool { return d.IntN(100) < percent }
 
-// between is a time from low to high.
+// between returns a time from low to high.
 func (d *dice) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(d.Int64N(int64(high-low)+1))
 }
@@ -69,7 +69,7 @@ func (s *schedule) say(actor, text string) {
 	_, _ = fmt.Fprintf(s.w, "%s %8.3f %-10s %s\n", now.UTC().Format("15:04:05.000"), now.Sub(s.begin).Seconds(), actor, text)
 }
 
-// drawn is a number from 0 to 99 made of a seed and words: a decision that is the
+// drawn returns a number from 0 to 99 made of a seed and words: a decision that is the
 // same in whatever order it is asked for.
 func drawn(seed uint64, words ...any) int {
 	h := fnv.New64a()

@@ -113,13 +113,13 @@ func (f *spoolFile) String() string {
 	return fmt.Sprintf("%s (%s %d)", f.name, what, f.seq)
 }
 
-// base is the name without directories.
+// base returns the name without directories.
 func (f *spoolFile) base() string { return f.name[strings.LastIndexByte(f.name, '/')+1:] }
 
 // beside is the name below queue/ or transport/, with hash directories.
 func (f *spoolFile) below() string { _, rest, _ := strings.Cut(f.name, "/"); return rest }
 
-// beside is where a file is put aside, whatever the other editor has there.
+// beside returns where a file is put aside, whatever the other editor has there.
 func (h *hand) beside(f *spoolFile) string {
 	dir, _, _ := strings.Cut(f.name, "/")
 	return filepath.Join(h.aside, fmt.Sprintf("%s.%s.%d", dir, f.base(), f.Fd()))
@@ -282,7 +282,7 @@ func (h *hand) oddly(name string) bool {
 	return slices.ContainsFunc(h.strange, func(was string) bool { return name == putAway(was) })
 }
 
-// putAway is where a router puts what is no message.
+// putAway returns where a router puts what is no message.
 func putAway(name string) string {
 	return "quarantine/" + strings.Replace(name, "/", ".", 1) + ".foreign"
 }

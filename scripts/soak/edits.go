@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// gone is how long a file stays away.
+// gone returns how long a file stays away.
 func gone(d *dice) time.Duration { return d.between(time.Millisecond, 900*time.Millisecond) }
 
 // away takes a message out of router/, claimed or not, and brings it back later under

@@ -85,7 +85,7 @@ func (u *use) flat(end *use) (problems []string) {
 	return problems
 }
 
-// String is a line for the summary.
+// String returns a line for the summary.
 func (u *use) String() string {
 	if u == nil {
 		return "not measured"

@@ -144,5 +144,5 @@ func (b *books) inBox(name string, a *arrival) {
 	}
 }
 
-// mailDir is where local users' mail is.
+// mailDir returns where local users' mail is.
 func (s *soak) mailDir() string { return strings.TrimSuffix(s.mail.Maildir(""), "/") }

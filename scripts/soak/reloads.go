@@ -117,7 +117,7 @@ func (s *soak) setMain(poll string) error {
 	return os.Rename(draft, s.mail.Config())
 }
 
-// otherConf is a scheduler.conf with other limits. What is expected of mail stays.
+// otherConf returns a scheduler.conf with other limits. What is expected of mail stays.
 func otherConf(d *dice, good string) string {
 	maxthr := 1 + d.IntN(30)
 	more := []string{"", " ageorder", " jitter=50", " overfeed=5", " minage=1s", " idlemax=2s", " nice=3", " bychannel", " wakeuprestartonly",

@@ -97,7 +97,7 @@ func (c *client) command(want, line string) (string, error) {
 	return c.expect(want)
 }
 
-// commands are the envelope of a message.
+// commands returns the envelope of a message.
 func commands(m *message, how manner) []string {
 	mail := "MAIL FROM:<" + m.from + ">"
 	if how.bodyType {
@@ -221,7 +221,7 @@ type lineReader struct{ r *bufio.Reader }
 
 func newLineReader(in io.Reader) *lineReader { return &lineReader{bufio.NewReaderSize(in, 256<<10)} }
 
-// next is the next line with its end; the last may have none.
+// next returns the next line with its end; the last may have none.
 func (l *lineReader) next() ([]byte, error) {
 	line, err := l.r.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// summary is what is printed at the end.
+// summary returns what is printed at the end.
 func (s *soak) summary(load, whole time.Duration) string {
 	t := s.books.tally()
 	ledger := "not looked at"

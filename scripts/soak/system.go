@@ -110,7 +110,7 @@ func (s *soak) serve() error {
 	return nil
 }
 
-// configuration is what stands beside zmailer.conf.
+// configuration returns what stands beside zmailer.conf.
 func (s *soak) configuration() map[string]string {
 	var routes, aliases strings.Builder
 	never := ""
@@ -164,7 +164,7 @@ func (s *soak) broken() []string {
 	return slices.Clone(s.trouble)
 }
 
-// actorNames are what -without takes.
+// actorNames returns what -without takes.
 func actorNames() []string {
 	return []string{"smtp", "submit", "large", "outages", "killer", "editor", "depth", "clerk", "asker", "reloads", "scarce"}
 }

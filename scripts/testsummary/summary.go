@@ -155,7 +155,7 @@ func (r *reader) packageEnd(e event) {
 // longestFault is how much of a line is said again. Bytes.
 const longestFault = 300
 
-// faults are the lines that a failed test itself said: "file_test.go:12: text".
+// faults returns the lines that a failed test itself said: "file_test.go:12: text".
 func faults(e event, output string) []string {
 	list := []string{"FAILED " + e.Package + "." + e.Test}
 	for line := range strings.Lines(output) {
@@ -173,7 +173,7 @@ func (r *reader) repeat() {
 	}
 }
 
-// reason is what a skipped test said: its last line that is not go test's own.
+// reason returns what a skipped test said: its last line that is not go test's own.
 func reason(output string) string {
 	why := "no reason"
 	for line := range strings.Lines(output) {

@@ -106,7 +106,7 @@ func (a *attacker) denied(o op) {
 	}
 }
 
-// serve is the attacker's process: it reads ops and answers each with a result.
+// serve returns the attacker's process: it reads ops and answers each with a result.
 func serve(in io.Reader, out io.Writer) int {
 	s := &server{}
 	d, e := json.NewDecoder(in), json.NewEncoder(out)

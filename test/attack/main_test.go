@@ -81,7 +81,7 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// protections are the settings of the kernel that hide what is attacked here.
+// protections returns the settings of the kernel that hide what is attacked here.
 func protections() []string {
 	return []string{"protected_hardlinks", "protected_symlinks", "protected_regular", "protected_fifos"}
 }

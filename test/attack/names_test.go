@@ -50,7 +50,7 @@ func TestEveryNameThatIsTouchedHasAnAttack(t *testing.T) {
 	}
 }
 
-// trace is a tracer whose files every user's programs can write.
+// trace returns a tracer whose files every user's programs can write.
 func (w *world) trace() *kill.Tracer {
 	w.Helper()
 	dir := w.TempDir()

@@ -17,7 +17,7 @@ type kind struct {
 	plant func(w *world, path string) error
 }
 
-// kinds are all that a user can make, and devices, which root makes for him.
+// kinds returns all that a user can make, and devices, which root makes for him.
 func kinds() []kind {
 	by := func(o func(w *world) op) func(w *world, path string) error {
 		return func(w *world, path string) error {

@@ -51,7 +51,7 @@ func TestSec1WorkSpecificationOfAUserIsNeverWritten(t *testing.T) {
 	})
 }
 
-// inode is a file's number.
+// inode returns a file's number.
 func (w *world) inode(path string) uint64 {
 	w.Helper()
 	var st unix.Stat_t

@@ -86,7 +86,7 @@ func table() map[string]row {
 	return rows
 }
 
-// examples are the names of the table in this system, in directories that are open to the
+// examples returns the names of the table in this system, in directories that are open to the
 // attacker or in those that are closed.
 func (w *world) examples(open bool) (paths []string) {
 	w.Helper()

@@ -127,7 +127,7 @@ func (w *world) closed() {
 	}
 }
 
-// openPrograms are the programs of that commit.
+// openPrograms returns the programs of that commit.
 func openPrograms(t *testing.T) string {
 	t.Helper()
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
@@ -201,7 +201,7 @@ func TestSec1LiveSpoolIsClosedAndItsMailDelivered(t *testing.T) {
 	}
 }
 
-// list is what is in a directory of the postoffice.
+// list returns what is in a directory of the postoffice.
 func (w *world) list(dir string) (names []string) {
 	w.Helper()
 	list, err := os.ReadDir(w.po(dir))

@@ -217,10 +217,10 @@ func (w *world) must(err error) {
 	}
 }
 
-// po is a path in the postoffice.
+// po returns a path in the postoffice.
 func (w *world) po(name string) string { return filepath.Join(w.s.PostOffice(), name) }
 
-// routerDir is the directory that the routers take mail from.
+// routerDir returns the directory that the routers take mail from.
 func (w *world) routerDir() string {
 	if w.mode == shared {
 		return "router0"
@@ -228,7 +228,7 @@ func (w *world) routerDir() string {
 	return "router"
 }
 
-// open are the directories that the attacker can write to.
+// open returns the directories that the attacker can write to.
 func (w *world) open() []string {
 	dirs := []string{w.po("public")}
 	if w.mode == shared {
@@ -237,13 +237,13 @@ func (w *world) open() []string {
 	return dirs
 }
 
-// root is the path of the canary that only root may read.
+// root returns the path of the canary that only root may read.
 func (w *world) root() string { return filepath.Join(w.s.Dir, "canary", "root") }
 
-// keys is the path of a canary that alice may write and everybody read.
+// keys returns the path of a canary that alice may write and everybody read.
 func (w *world) keys() string { return filepath.Join(w.s.Dir, "canary", "keys") }
 
-// theirs is the path of a canary of the daemons' user.
+// theirs returns the path of a canary of the daemons' user.
 func (w *world) theirs() string { return filepath.Join(w.s.Dir, "canary", "daemon") }
 
 func (w *world) plantCanaries() {
@@ -279,7 +279,7 @@ func (w *world) look(path string) canary {
 	return canary{string(b), info.Mode(), info.Sys().(*syscall.Stat_t).Uid, info.ModTime()}
 }
 
-// command is a program of the system as a user.
+// command returns a program of the system as a user.
 func (w *world) command(as account, program string, args ...string) *exec.Cmd {
 	cmd := w.s.Command(program, args...)
 	cmd.Dir = "/"

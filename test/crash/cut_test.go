@@ -140,7 +140,7 @@ func newRun(t *testing.T, v variant) *run {
 	return &run{t: t, v: v, s: s, log: log, random: rand.New(rand.NewPCG(*seed, uint64(v.model)))}
 }
 
-// whole is a life without a cut: how many operations it has.
+// whole returns a life without a cut: how many operations it has.
 func (r *run) whole() int {
 	r.t.Helper()
 	disk, w := newDisk(r.t, r.v), newWorld()
@@ -215,7 +215,7 @@ func (r *run) next(name string, disk *cutfs.FS, w *world, loss cutfs.Loss) {
 	}
 }
 
-// losses is a choice of what the next life may find: the kill alone always.
+// losses returns a choice of what the next life may find: the kill alone always.
 func (r *run) losses(disk *cutfs.FS) []cutfs.Loss {
 	if *lossIs != "" {
 		loss, err := cutfs.ParseLoss(*lossIs)
@@ -309,7 +309,7 @@ func (r *run) unanswered(name string, w *world, disk *cutfs.FS) {
 	}
 }
 
-// names are the files below a directory.
+// names returns the files below a directory.
 func (r *run) names(disk *cutfs.FS, dir string) []string {
 	r.t.Helper()
 	entries, err := disk.ReadDir(dir)

@@ -54,7 +54,7 @@ func TestDamagedSpecificationIsRoutedAgain(t *testing.T) {
 	t.Logf("%d damages", len(damages))
 }
 
-// handedOver is a disk with one message that was handed over, its specification's name
+// handedOver returns a disk with one message that was handed over, its specification's name
 // and bytes.
 func (r *run) handedOver(m message) (disk *cutfs.FS, name string, spec []byte) {
 	r.t.Helper()

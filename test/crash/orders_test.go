@@ -156,7 +156,7 @@ func settleOrders(t *testing.T, name string, o *ordering) {
 	}
 }
 
-// look gives who waits by an order and the tags; nothing if the message is done with.
+// look returns who waits by an order and the tags; nothing if the message is done with.
 func (o *ordering) look(t *testing.T) (waits map[string]bool, tags map[string]workspec.Tag) {
 	t.Helper()
 	waits, tags = map[string]bool{}, map[string]workspec.Tag{}

@@ -230,7 +230,7 @@ func summed(t *testing.T, name string, disk *cutfs.FS, w *removed, acted *waited
 	}
 }
 
-// untagged is a part of a specification without the tags and locks of its recipients.
+// untagged returns a part of a specification without the tags and locks of its recipients.
 func untagged(b []byte) []byte {
 	out := bytes.Clone(b)
 	for i := range out {

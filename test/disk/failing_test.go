@@ -244,7 +244,7 @@ func damage(t *testing.T, image string) {
 	}
 }
 
-// bitmaps are the blocks of an ext4 file system in which free blocks stand.
+// bitmaps returns the blocks of an ext4 file system in which free blocks stand.
 func bitmaps(t *testing.T, image string) (list []blockdev.Range) {
 	t.Helper()
 	out, err := exec.Command("dumpe2fs", image).Output()

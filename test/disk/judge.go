@@ -324,7 +324,7 @@ func (w *world) inDoubt(copies []load.Copy) int {
 	return n
 }
 
-// added are the copies of a mailbox that were not there before.
+// added returns the copies of a mailbox that were not there before.
 func added(now, before []load.Copy) []load.Copy {
 	before = slices.Clone(before)
 	return slices.DeleteFunc(slices.Clone(now), func(c load.Copy) bool {

@@ -115,7 +115,7 @@ func tried(line string) bool {
 
 var plainWord = regexp.MustCompile(`^[a-z][a-z-]+$`)
 
-// examples are the command lines in a program's help, and in that of its commands.
+// examples returns the command lines in a program's help, and in that of its commands.
 func examples(p config.Program) []string {
 	var list []string
 	for line := range strings.Lines(p.Text) {

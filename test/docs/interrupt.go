@@ -49,7 +49,7 @@ func (r *run) interrupted(s step, want string) error {
 	return nil
 }
 
-// children are the processes that the shell has started and that live.
+// children returns the processes that the shell has started and that live.
 func (s *shell) children() []int {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", s.cmd.Process.Pid))
 	var pids []int

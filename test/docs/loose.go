@@ -18,7 +18,7 @@ const (
 // configuration file there are more blanks, or a colon.
 var command = regexp.MustCompile(`^(?:# )?(?:[A-Z_]+=\S* )*(?:\. <\(|[\w./~-]*/)?(?:` + ours + `|` + theirs + `)(?:$| [^ :=|─-╿])`)
 
-// loose are the commands of a block that nothing runs: the lines behind prompts, or if
+// loose returns the commands of a block that nothing runs: the lines behind prompts, or if
 // there are none, those that look like commands.
 func loose(first int, list []string) []step {
 	prompt := false

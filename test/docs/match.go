@@ -98,7 +98,7 @@ func (m *matcher) real(s string) string {
 	return b.String()
 }
 
-// pattern is what a text of the page allows; names are those of its groups.
+// pattern returns what a text of the page allows; names are those of its groups.
 func (m *matcher) pattern(want string) (pattern string, names []string) {
 	var b strings.Builder
 	b.WriteString(`^`)

@@ -35,7 +35,7 @@ func (r *run) serve(text string) error {
 	return nil
 }
 
-// signed are the names that a zone says to be signed.
+// signed returns the names that a zone says to be signed.
 func signed(zone string) []string {
 	var list []string
 	for line := range strings.Lines(zone) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// readme gives the block of README.md that begins with a line.
+// readme returns the block of README.md that begins with a line.
 func readme(t *testing.T, first string) []string {
 	t.Helper()
 	text := documents(t)["../README.md"]

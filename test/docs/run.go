@@ -40,7 +40,7 @@ type run struct {
 	logf   func(format string, args ...any)
 }
 
-// ports are those that pages use.
+// ports returns those that pages use.
 func ports() []string {
 	return []string{"2525", "2580", "2587", "2626", "2627", "2628", "9125", "9126", "9127"}
 }
@@ -177,7 +177,7 @@ func (r *run) write(name, text string) error {
 	return own(name, r.as)
 }
 
-// missing are the directories above, and dir, that there are not yet.
+// missing returns the directories above, and dir, that there are not yet.
 func missing(dir string) []string {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -234,7 +234,7 @@ func (r *run) later(want, out string) (string, bool) {
 	return out, ok
 }
 
-// plain is an output as a page would show it.
+// plain returns an output as a page would show it.
 func (r *run) plain(out string) string { return strings.ReplaceAll(out, r.root, "") }
 
 // same compares, with the name of who runs this and then with that of the pages.

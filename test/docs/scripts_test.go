@@ -45,7 +45,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// sources are the texts of a directory's files; none of them is an error.
+// sources returns the texts of a directory's files; none of them is an error.
 func sources(t *testing.T, dir, pattern string) string {
 	t.Helper()
 	files, _ := filepath.Glob(filepath.Join(dir, pattern))

@@ -14,7 +14,7 @@ import (
 //go:embed system.sh
 var systemScript string
 
-// quoted is a text as one word of the shell.
+// quoted returns a text as one word of the shell.
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // talk says the client's lines of a page and compares the server's.

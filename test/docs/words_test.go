@@ -38,7 +38,7 @@ func known(t *testing.T) map[string]config.Program {
 // span is code in a text or a line of an example.
 var span = regexp.MustCompile("`([^`\n]+)`")
 
-// commandLines are all that a page shows of our programs.
+// commandLines returns all that a page shows of our programs.
 func commandLines(text string) []string {
 	var list []string
 	fence := false
@@ -135,7 +135,7 @@ func findFlag(levels []config.Program, name string) (config.Flag, bool) {
 	return config.Flag{}, false
 }
 
-// shorts are a program's flags of one letter.
+// shorts returns a program's flags of one letter.
 func shorts(p config.Program) string {
 	var all string
 	for _, f := range p.Flags {

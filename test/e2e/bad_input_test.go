@@ -15,7 +15,7 @@ import (
 	"zmailer/test/suite"
 )
 
-// everyProgram is a call of each program that would work with a good configuration.
+// everyProgram returns a call of each program that would work with a good configuration.
 func everyProgram() [][]string {
 	calls := [][]string{{"submit", "bob@mta.example"}, {"smtpserver"}, {"router"}, {"scheduler"}, {"ta-smtp"}, {"ta-mailbox"}}
 	for _, c := range []string{"run", "status", "queue", "show S1A1", "resubmit", "check"} {

@@ -31,7 +31,7 @@ func deferSome(address string, attempt int) string {
 	return ""
 }
 
-// findings are the problems that zmctl check reports, and its exit code.
+// findings returns the problems that zmctl check reports, and its exit code.
 func findings(t *testing.T, s *suite.Suite, args ...string) (found map[string][]string, text string, code int) {
 	t.Helper()
 	text, code = call(t, s, "zmctl", append([]string{"check", "--json", "--problems"}, args...)...)

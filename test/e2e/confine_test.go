@@ -20,7 +20,7 @@ import (
 // daemonUser is the user of the daemons in these tests.
 const daemonUser = "daemon"
 
-// idsOf are the uid and gid of a user that the test needs.
+// idsOf returns the uid and gid of a user that the test needs.
 func idsOf(t *testing.T, login string) (uid, gid int) {
 	t.Helper()
 	u, err := user.Lookup(login)
@@ -35,7 +35,7 @@ func idsOf(t *testing.T, login string) (uid, gid int) {
 	return uid, gid
 }
 
-// confined is a system whose daemons run as daemonUser, started by root, for users of
+// confined returns a system whose daemons run as daemonUser, started by root, for users of
 // the machine.
 func confined(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.Suite {
 	t.Helper()
@@ -176,7 +176,7 @@ func TestMailFlowsThroughDaemonsThatAreNotRoot(t *testing.T) {
 	}
 }
 
-// allIn is all that is in a mailbox, a file or a directory.
+// allIn returns all that is in a mailbox, a file or a directory.
 func allIn(t *testing.T, path string) string {
 	t.Helper()
 	mail := assert.Get(suite.Mail(path))(t)
@@ -190,7 +190,7 @@ func allIn(t *testing.T, path string) string {
 	return all
 }
 
-// roleOf is a process's program, or the role that its command line gives it.
+// roleOf returns a process's program, or the role that its command line gives it.
 func roleOf(t *testing.T, p suite.Process) string {
 	t.Helper()
 	args := read(t, fmt.Sprintf("/proc/%d/cmdline", p.Pid))

@@ -69,7 +69,7 @@ func (s *signer) sign(t *testing.T, message string) string {
 	return message
 }
 
-// valid is how many of a message's signatures are.
+// valid returns how many of a message's signatures are.
 func (s *signer) valid(message []byte) (n int, err error) {
 	list, err := dkim.VerifyWithOptions(bytes.NewReader(message), &dkim.VerifyOptions{
 		LookupTXT: func(name string) ([]string, error) {

@@ -58,7 +58,7 @@ func prepare(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.
 	return s
 }
 
-// openDir is a directory of the test that other uids may enter: local users' mail and
+// openDir returns a directory of the test that other uids may enter: local users' mail and
 // submissions are theirs when the test is root.
 func openDir(t *testing.T) string {
 	t.Helper()

@@ -249,7 +249,7 @@ func idle(t *testing.T, s *suite.Suite) {
 	}
 }
 
-// ticks is a process's processor time in 1/100 s.
+// ticks returns a process's processor time in 1/100 s.
 func ticks(pid int) int {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -95,7 +95,7 @@ func pidsUpTo(t *testing.T, most int) {
 	}
 }
 
-// insidePid is a process's pid in its own namespace.
+// insidePid returns a process's pid in its own namespace.
 func insidePid(t *testing.T, p suite.Process) string {
 	t.Helper()
 	for line := range strings.Lines(read(t, fmt.Sprintf("/proc/%d/status", p.Pid))) {
@@ -107,7 +107,7 @@ func insidePid(t *testing.T, p suite.Process) string {
 	return ""
 }
 
-// holder is the owner number of a specification's lock, and the pid of the
+// holder returns the owner number of a specification's lock, and the pid of the
 // process that took it.
 func holder(t *testing.T, s *suite.Suite, name string) (owner int, pid string) {
 	t.Helper()

@@ -30,7 +30,7 @@ type old struct {
 	golden string                                // where a copy of its queue is kept for tests without it
 }
 
-// oldSystems are those of Debian; PEERS names the directory of unpacked packages.
+// oldSystems returns those of Debian; PEERS names the directory of unpacked packages.
 func oldSystems() []old {
 	root := os.Getenv("PEERS")
 	return []old{{
@@ -225,7 +225,7 @@ func fillOld(t *testing.T, o old) (queue string) {
 	return queue
 }
 
-// quotedRcpt is a recipient with a blank, which OpenSMTPD takes none of.
+// quotedRcpt returns a recipient with a blank, which OpenSMTPD takes none of.
 func quotedRcpt(o old) string {
 	if o.name == "opensmtpd" {
 		return "RCPT TO:<john.doe@far.example>"

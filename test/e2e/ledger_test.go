@@ -128,7 +128,7 @@ func fileCounts(t *testing.T, s *suite.Suite) map[string]int {
 	return counts
 }
 
-// overview is the counts of zmctl status and the spool IDs of zmctl queue.
+// overview returns the counts of zmctl status and the spool IDs of zmctl queue.
 func overview(t *testing.T, s *suite.Suite) (files map[string]int, ids map[string]int) {
 	t.Helper()
 	var st struct {

@@ -102,7 +102,7 @@ func TestLifeOfAMessageAcrossStages(t *testing.T) {
 	exits(t, s, 1, "zmctl", "trace", "--log", "/nonexistent", id)
 }
 
-// stateOf is the state of a recipient in a trace.
+// stateOf returns the state of a recipient in a trace.
 func stateOf(r *life.Recipient) string {
 	next := ""
 	if !r.Next.IsZero() {
@@ -228,7 +228,7 @@ func (c *collector) take(data *tracepb.TracesData) {
 	}
 }
 
-// names are the spans of a message, "" until they have come.
+// names returns the spans of a message, "" until they have come.
 func (c *collector) names(id string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -179,7 +179,7 @@ func TestMetricsAreServedWhereTheSettingSays(t *testing.T) {
 	readMetrics(t, s, "router")
 }
 
-// families are the metrics of all daemons, with their types and labels.
+// families returns the metrics of all daemons, with their types and labels.
 func families(t *testing.T) map[string]string {
 	t.Helper()
 	s := start(t, nil, func(s *suite.Suite) { s.Settings = map[string]string{"METRICS": "unix"} })

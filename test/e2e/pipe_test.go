@@ -20,7 +20,7 @@ const pipeConf = schedulerConf + `pipe/*
 	command="ta-mailbox --slots=2 $channel"
 `
 
-// programUser is the uid of who runs programs in tests; the files that name them are
+// programUser returns the uid of who runs programs in tests; the files that name them are
 // that user's.
 func programUser() int {
 	if os.Geteuid() == 0 {
@@ -72,7 +72,7 @@ func wantNothingInherited(t *testing.T, s *suite.Suite, out string) {
 	}
 }
 
-// programs is a system whose aliases and lists belong to programUser, and a directory
+// programs returns a system whose aliases and lists belong to programUser, and a directory
 // that everybody may write to: $OUT in the files.
 func programs(t *testing.T, files map[string]string, modes map[string]os.FileMode) (s *suite.Suite, out string) {
 	t.Helper()

@@ -49,7 +49,7 @@ func (p *planted) remove(name string) {
 func (p *planted) queue() string     { return "queue/" + p.name }
 func (p *planted) transport() string { return "transport/" + p.name }
 
-// work is the name of the router's work file.
+// work returns the name of the router's work file.
 func (p *planted) work() string { return "router/.." + p.name }
 
 // cut shortens a file.
@@ -60,7 +60,7 @@ func (p *planted) cut(name string, by int64) {
 	assert.Must(p.T, os.Truncate(path(p.s, name), info.Size()-by))
 }
 
-// rcpt is the recipient in the specification.
+// rcpt returns the recipient in the specification.
 func (p *planted) rcpt() workspec.Recipient {
 	p.Helper()
 	parsed, err := workspec.Parse(p.spec)

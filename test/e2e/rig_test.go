@@ -86,7 +86,7 @@ func (k *session) send(from, content, want string, to ...string) {
 	k.say(content+".", want)
 }
 
-// source is a client that sends n messages of one kind on one connection.
+// source returns a client that sends n messages of one kind on one connection.
 func source(s *suite.Suite, n int, from, to, text string) *peer.Source {
 	body := stuffed(text)
 	return &peer.Source{Addr: s.SMTPAddr, Connections: 1, Messages: n, From: from,
@@ -129,7 +129,7 @@ func newSink(t *testing.T, s *peer.Sink) *peer.Sink {
 	return s
 }
 
-// sinkAt is a sink at an address of loopback and a port, 0 for any.
+// sinkAt returns a sink at an address of loopback and a port, 0 for any.
 func sinkAt(t *testing.T, ip string, port int) *peer.Sink {
 	t.Helper()
 	return newSink(t, &peer.Sink{Listen: fmt.Sprintf("%s:%d", ip, port)})
@@ -141,7 +141,7 @@ func portOf(t *testing.T, s *peer.Sink) int {
 	return addr.Port
 }
 
-// arrivals are a sink's messages for a recipient.
+// arrivals returns a sink's messages for a recipient.
 func arrivals(s *peer.Sink, rcpt string) []*peer.Message {
 	return slices.DeleteFunc(s.Messages(), func(m *peer.Message) bool { return !slices.Contains(m.Recipients, rcpt) })
 }
@@ -173,7 +173,7 @@ func wantEach(t *testing.T, sink *peer.Sink, n int, to ...string) {
 	}
 }
 
-// rcptsOf are the recipients of a sink's messages.
+// rcptsOf returns the recipients of a sink's messages.
 func rcptsOf(s *peer.Sink) string {
 	var list []string
 	for _, m := range s.Messages() {
@@ -260,7 +260,7 @@ func (g *gate) await(t *testing.T) {
 	}
 }
 
-// stalled is a system with one message that a sink stops.
+// stalled returns a system with one message that a sink stops.
 func stalled(t *testing.T, at string) (*suite.Suite, *peer.Sink, *gate) {
 	t.Helper()
 	sink, g := newGate(t, at)
@@ -288,7 +288,7 @@ func (s *output) String() string {
 	return s.b.String()
 }
 
-// confFile is a file beside zmailer.conf.
+// confFile returns a file beside zmailer.conf.
 func confFile(s *suite.Suite, name string) string {
 	return filepath.Join(filepath.Dir(s.Config()), name)
 }
@@ -305,7 +305,7 @@ func balance(t *testing.T, s *suite.Suite) {
 	exits(t, s, 0, "zmctl", "check", "--ledger")
 }
 
-// oneOf is the system's only process of a program.
+// oneOf returns the system's only process of a program.
 func oneOf(t *testing.T, s *suite.Suite, program string) suite.Process {
 	t.Helper()
 	for _, p := range processes(t, s) {

@@ -24,7 +24,7 @@ func split(t *testing.T, addr string) (host, port string) {
 	return host, port
 }
 
-// freeAddr is an address of loopback that no process listens on.
+// freeAddr returns an address of loopback that no process listens on.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	addr := assert.Get(peer.FreeAddr())(t)
@@ -94,7 +94,7 @@ func numbers(t *testing.T, n int, texts [][]byte, refused func(i int) bool) {
 	}
 }
 
-// contentOf are the messages of a sink as texts.
+// contentOf returns the messages of a sink as texts.
 func contentOf(sink *peer.Sink) (texts [][]byte) {
 	for _, m := range sink.Messages() {
 		texts = append(texts, m.Data)

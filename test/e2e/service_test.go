@@ -18,7 +18,7 @@ import (
 	"zmailer/test/suite"
 )
 
-// service is a system that zmctl start runs in the background.
+// service returns a system that zmctl start runs in the background.
 func service(t *testing.T) (s *suite.Suite, log string) {
 	t.Helper()
 	log = filepath.Join(openDir(t), "mail.log")

@@ -78,7 +78,7 @@ func TestRecipientsAreVerifiedByTheRouter(t *testing.T) {
 	}
 }
 
-// verifiers are the pids of the helper processes that check recipients.
+// verifiers returns the pids of the helper processes that check recipients.
 func verifiers(t *testing.T, s *suite.Suite) []int {
 	t.Helper()
 	var list []int

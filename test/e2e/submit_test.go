@@ -24,7 +24,7 @@ func submitAs(t *testing.T, s *suite.Suite, message string, args ...string) (sai
 	return run(t, cmd)
 }
 
-// loginOf is the login name that submitAs acts under.
+// loginOf returns the login name that submitAs acts under.
 func loginOf(t *testing.T) string {
 	t.Helper()
 	id := fmt.Sprint(os.Geteuid())

@@ -92,7 +92,7 @@ func wantIn(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// path is a file of the postoffice.
+// path returns a file of the postoffice.
 func path(s *suite.Suite, name string) string { return filepath.Join(s.PostOffice(), name) }
 
 // names lists a directory of the postoffice.
@@ -109,7 +109,7 @@ func names(t *testing.T, s *suite.Suite, dir string) []string {
 	return list
 }
 
-// only is the one name in a directory of the postoffice.
+// only returns the one name in a directory of the postoffice.
 func only(t *testing.T, s *suite.Suite, dir string) string {
 	t.Helper()
 	list := names(t, s, dir)
@@ -154,7 +154,7 @@ func place(t *testing.T, s *suite.Suite, dir, text string) string {
 	return name
 }
 
-// inode is a file's inode number.
+// inode returns a file's inode number.
 func inode(t *testing.T, name string) string {
 	t.Helper()
 	info := assert.Get(os.Stat(name))(t)

@@ -154,7 +154,7 @@ func TestSourceThatFailsDefersUntilItIsMended(t *testing.T) {
 	awaitEmpty(t, k.s)
 }
 
-// members is a list's file.
+// members returns a list's file.
 func members(from, to int) string {
 	var b strings.Builder
 	for i := from; i < to; i++ {

@@ -156,7 +156,7 @@ func (s *system) await(what string, ok func() bool) {
 	}
 }
 
-// path is a file of the postoffice.
+// path returns a file of the postoffice.
 func (s *system) path(name string) string { return filepath.Join(s.PostOffice(), name) }
 
 // names lists a directory of the postoffice.
@@ -171,7 +171,7 @@ func (s *system) names(dir string) []string {
 	return list
 }
 
-// running are the processes of a program.
+// running returns the processes of a program.
 func (s *system) running(program string) []suite.Process {
 	s.Helper()
 	all, err := s.Processes()

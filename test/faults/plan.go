@@ -17,7 +17,7 @@ import (
 	"zmailer/test/suite"
 )
 
-// Programs are those whose calls fail.
+// Programs returns those whose calls fail.
 func Programs() []string {
 	return []string{"submit", "smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox"}
 }
@@ -58,7 +58,7 @@ const (
 	wide = 3
 )
 
-// answers are the faults for a step: those that the call has in its manual, and what
+// answers returns the faults for a step: those that the call has in its manual, and what
 // a device that breaks says to all.
 func answers(p inject.Pair) []Injection {
 	one := func(e unix.Errno) Injection { return Injection{Pair: p, Errno: e, Times: 1} }

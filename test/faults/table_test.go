@@ -47,7 +47,7 @@ func TestFailingCallLosesNothing(t *testing.T) {
 	}
 }
 
-// openDir is a directory of the test that other uids may enter.
+// openDir returns a directory of the test that other uids may enter.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

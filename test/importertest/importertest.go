@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write golden files")
 
-// Text is all that a source has, in words.
+// Text returns all that a source has, in words.
 func Text(t *testing.T, s importer.Source) string {
 	t.Helper()
 	refs, err := s.List(t.Context())

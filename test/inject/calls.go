@@ -77,7 +77,7 @@ func table() map[int]shape {
 	return list
 }
 
-// Traced is the list of the table's calls as strace's trace= wants it.
+// Traced returns the list of the table's calls as strace's trace= wants it.
 func Traced() []string {
 	var names []string
 	for _, c := range table() {

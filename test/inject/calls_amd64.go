@@ -2,7 +2,7 @@ package inject
 
 import "golang.org/x/sys/unix"
 
-// legacy are the calls without a directory, which younger machines do not have.
+// legacy returns the calls without a directory, which younger machines do not have.
 func legacy() map[int]shape {
 	return map[int]shape{
 		unix.SYS_OPEN:    {name: "open", fd: -1, names: [][2]int{{-1, 0}}, flags: 1},

@@ -40,7 +40,7 @@ const (
 	probe  = ".probe."
 )
 
-// Of is the class of a path.
+// Of returns the class of a path.
 func (c Classes) Of(path string) string {
 	path = strings.TrimSuffix(path, " (deleted)")
 	if rel, ok := below(c.PostOffice, path); ok {
@@ -73,7 +73,7 @@ func below(dir, path string) (string, bool) {
 	return strings.TrimPrefix(rel, "/"), true
 }
 
-// spool is the class of a name below the postoffice.
+// spool returns the class of a name below the postoffice.
 func spool(rel string) string {
 	if rel == "" {
 		return "./"
@@ -109,7 +109,7 @@ func spool(rel string) string {
 	return dir + "/" + digits.ReplaceAllString(name, "I")
 }
 
-// store is the class of a name below the mailboxes. The first elements name a user.
+// store returns the class of a name below the mailboxes. The first elements name a user.
 func store(rel string) string {
 	for _, sub := range []string{"tmp", "new", "cur"} {
 		if i := strings.Index("/"+rel+"/", "/"+sub+"/"); i >= 0 {
@@ -128,7 +128,7 @@ func store(rel string) string {
 	return "mail/T"
 }
 
-// Stream is the class of bytes that go to a socket or pipe, given its class: a final
+// Stream returns the class of bytes that go to a socket or pipe, given its class: a final
 // dot, the word of an SMTP command, the code of a reply, the kind of a line between
 // scheduler and agent.
 func Stream(class string, head, tail []byte) string {

@@ -95,7 +95,7 @@ func (c *Call) process() error {
 	return err
 }
 
-// name is a path argument, made absolute.
+// name returns a path argument, made absolute.
 func (c *Call) name(n *notification, at [2]int) (string, error) {
 	b := make([]byte, maxPath)
 	size, err := readMemory(c.Thread, n.args[at[1]], b)

@@ -19,7 +19,7 @@ const (
 // making are the open(2) flags that change something. O_TMPFILE's own bit is in it.
 const making = unix.O_CREAT | unix.O_TRUNC | (unix.O_TMPFILE &^ unix.O_DIRECTORY)
 
-// program is the filter: calls of the table go to the listener, everything else is
+// program returns the filter: calls of the table go to the listener, everything else is
 // executed at once. What is written to standard error is a log, no state.
 func program() ([]unix.SockFilter, error) {
 	arch, ok := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]

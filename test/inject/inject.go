@@ -38,7 +38,7 @@ type Call struct {
 // Pair is what makes calls the same for a table: one kind of step of one program.
 type Pair struct{ Program, Name, Path string }
 
-// Pair is the call's.
+// Pair returns the call's.
 func (c *Call) Pair() Pair { return Pair{c.Program, c.Name, c.Path} }
 
 func (p Pair) String() string { return p.Program + " " + p.Name + " " + p.Path }

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// watched is an injector over a directory that counts as a postoffice.
+// watched returns an injector over a directory that counts as a postoffice.
 func watched(t *testing.T, onCall func(Call) Action) (*Injector, string) {
 	t.Helper()
 	if err := Supported(); err != nil {

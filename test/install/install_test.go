@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// top is the directory of the source.
+// top returns the directory of the source.
 func top(t *testing.T) string {
 	t.Helper()
 	dir := assert.Get(filepath.Abs("../.."))(t)
@@ -48,7 +48,7 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// installed is a root that packaging/install.sh has filled with the test's programs.
+// installed returns a root that packaging/install.sh has filled with the test's programs.
 func installed(t *testing.T, env ...string) string {
 	t.Helper()
 	root := t.TempDir()

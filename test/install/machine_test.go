@@ -51,7 +51,7 @@ func boot(t *testing.T, root string) *machine {
 	return m
 }
 
-// console is what the machine says while it starts and stops.
+// console returns what the machine says while it starts and stops.
 func (m *machine) console() string { return m.root + ".console" }
 
 // on switches it on.
@@ -95,7 +95,7 @@ func (m *machine) on() {
 	}
 }
 
-// firstProcess is the systemd below the systemd-nspawn that a process has started; 0:
+// firstProcess returns the systemd below the systemd-nspawn that a process has started; 0:
 // there is none yet.
 func firstProcess(pid int) int {
 	for _, name := range []string{"systemd-nspawn", "systemd"} {
@@ -106,7 +106,7 @@ func firstProcess(pid int) int {
 	return pid
 }
 
-// childOf is the process of that name that a process has started, 0 if there is none.
+// childOf returns the process of that name that a process has started, 0 if there is none.
 func childOf(pid int, name string) int {
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
@@ -162,7 +162,7 @@ func (m *machine) reboot() {
 	m.on()
 }
 
-// command is a program on the machine.
+// command returns a program on the machine.
 func (m *machine) command(ctx context.Context, argv ...string) *exec.Cmd {
 	enter := []string{"--target", strconv.Itoa(m.leader), "--all", "env", "-i", "--chdir=/root",
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "TZ=UTC",

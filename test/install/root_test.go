@@ -37,7 +37,7 @@ var base struct {
 // machinesEnv is 1 where whole Debian systems are to be made.
 const machinesEnv = "MACHINES"
 
-// freshRoot gives a fresh Debian system. INSTALL_TEST_TARBALL may name one that is packed,
+// freshRoot returns a fresh Debian system. INSTALL_TEST_TARBALL may name one that is packed,
 // so that the tests do not wait for the network; it is made if it is not there.
 func freshRoot(t *testing.T) string {
 	t.Helper()

@@ -29,7 +29,7 @@ import (
 	"zmailer/test/suite"
 )
 
-// Programs are those that are killed.
+// Programs returns those that are killed.
 func Programs() []string {
 	return []string{"submit", "smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox"}
 }

@@ -22,7 +22,7 @@ func fast(cmd *exec.Cmd) {
 	cmd.Args = append(cmd.Args, "--restart-pause=10ms")
 }
 
-// prepared is a system and its load, not started.
+// prepared returns a system and its load, not started.
 func prepared(bin, dir string) (*suite.Suite, *load.Load, error) {
 	s := &suite.Suite{Bin: bin, Dir: dir, Settings: settings(), Files: map[string]string{"scheduler.conf": load.SoonConf()}}
 	l, err := load.Prepare(s)
@@ -36,7 +36,7 @@ func prepared(bin, dir string) (*suite.Suite, *load.Load, error) {
 	return s, l, nil
 }
 
-// classes are those of a system's files.
+// classes returns those of a system's files.
 func classes(s *suite.Suite) inject.Classes {
 	return inject.Classes{PostOffice: s.PostOffice(), Stores: []string{filepath.Join(s.Dir, "mail"), filepath.Join(s.Dir, "stores")}}
 }

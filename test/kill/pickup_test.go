@@ -149,7 +149,7 @@ func TestSec8PickupKilledTwiceKeepsTheMessageOnce(t *testing.T) {
 	}
 }
 
-// next is the next call, or the middle of this one if it writes.
+// next returns the next call, or the middle of this one if it writes.
 func (at stage) next(writes bool) stage {
 	if writes && !at.torn {
 		return stage{n: at.n, torn: true}

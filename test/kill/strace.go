@@ -76,7 +76,7 @@ func arguments(text string) []string {
 	return append(list, strings.TrimSpace(text[start:])) // the rest of the line was not written yet
 }
 
-// described is what strace says of a descriptor: 6</po/router/12>.
+// described returns what strace says of a descriptor: 6</po/router/12>.
 func described(arg string) string {
 	_, rest, _ := strings.Cut(arg, "<")
 	end := strings.LastIndexByte(rest, '>')
@@ -86,7 +86,7 @@ func described(arg string) string {
 	return rest[:end]
 }
 
-// paths are the path arguments, made absolute with the directory before each.
+// paths returns the path arguments, made absolute with the directory before each.
 func paths(args []string) []string {
 	var list []string
 	for i, a := range args {
@@ -102,7 +102,7 @@ func paths(args []string) []string {
 	return list
 }
 
-// quoted is the first string of an argument, which may be a struct iovec.
+// quoted returns the first string of an argument, which may be a struct iovec.
 func quoted(arg string) string {
 	_, rest, ok := strings.Cut(arg, `"`)
 	if !ok {

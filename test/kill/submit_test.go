@@ -57,7 +57,7 @@ func (s *spool) submit(uid uint32, onCall func(inject.Call) inject.Action) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// take gives what is in a directory and removes it.
+// take returns what is in a directory and removes it.
 func (s *spool) take(dir string) (names []string) {
 	s.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(s.PostOffice(), dir))

@@ -114,7 +114,7 @@ func (t *Table) add(trial *Trial) {
 	t.trials = append(t.trials, trial)
 }
 
-// Uncovered are the steps that strace saw and at which nothing was killed.
+// Uncovered returns the steps that strace saw and at which nothing was killed.
 func (t *Table) Uncovered() []inject.Pair {
 	var list []inject.Pair
 	for p := range t.traced {
@@ -130,7 +130,7 @@ func byProgram(a, b inject.Pair) int {
 	return cmp.Or(cmp.Compare(program(a.Program), program(b.Program)), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Name, b.Name))
 }
 
-// Coverage is the part of strace's steps at which something was killed.
+// Coverage returns the part of strace's steps at which something was killed.
 func (t *Table) Coverage() float64 {
 	if len(t.traced) == 0 {
 		return 0

@@ -68,7 +68,7 @@ func (t Target) String() string {
 	return text
 }
 
-// targets are the kills for a list of steps: each step once, those of a history that is
+// targets returns the kills for a list of steps: each step once, those of a history that is
 // summarised at each occurrence, and unless it is to be
 // quick the writes in their middle, the steady steps in the middle and at the end of a
 // round too, the whole system at each, and pickup twice in a row.
@@ -120,5 +120,5 @@ func targets(steps []Step, quick bool) []Target {
 	return slices.Concat(once, twice, torn, again, whole)
 }
 
-// program is a program's place in the table.
+// program returns a program's place in the table.
 func program(name string) int { return slices.Index(Programs(), name) }

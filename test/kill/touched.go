@@ -38,7 +38,7 @@ type Tracer struct {
 	files   atomic.Int64
 }
 
-// NewTracer is a tracer of a system's programs.
+// NewTracer returns a tracer of a system's programs.
 func NewTracer(s *suite.Suite, dir string) *Tracer {
 	return &Tracer{Dir: dir, Classes: classes(s)}
 }
@@ -73,7 +73,7 @@ func Trace(ctx context.Context, bin, dir string) (*Tracer, error) {
 	return t, errors.Join(err, s.Stop())
 }
 
-// Touched is what the programs have touched, when they have ended.
+// Touched returns what the programs have touched, when they have ended.
 func (t *Tracer) Touched() ([]Touch, error) {
 	seen := map[Touch]bool{}
 	for n := range t.files.Load() {
@@ -150,7 +150,7 @@ var (
 	pickup = regexp.MustCompile(`^(router\d*)/\.pickup\..*`)
 )
 
-// touchedName is the class of a path.
+// touchedName returns the class of a path.
 func touchedName(c inject.Classes, path string) string {
 	class := c.Of(path)
 	if class == "unnamed" || class == "socket" || class == "pipe" {

@@ -63,7 +63,7 @@ func (a *Audit) String() string {
 // fewFindings is how many of each sort are printed.
 const fewFindings = 5
 
-// Destinations are where copies of a kind arrive.
+// Destinations returns where copies of a kind arrive.
 func (k Kind) Destinations() []string {
 	switch k {
 	case Local:
@@ -244,7 +244,7 @@ func group(re *regexp.Regexp, text []byte) string {
 	return ""
 }
 
-// Tokens are the messages that a text names.
+// Tokens returns the messages that a text names.
 func Tokens(text []byte) (list []string) {
 	for _, found := range anyToken.FindAll(text, -1) {
 		list = append(list, string(found))

@@ -44,7 +44,7 @@ const (
 // any other message, so a round has one only if the load's Extra says so.
 const Long Kind = "long"
 
-// Kinds are all others.
+// Kinds returns all others.
 func Kinds() []Kind { return []Kind{Relay, Local, Mbox, Three, Later, Fail, NoUser, Null, Mixed} }
 
 // Ways of submission.
@@ -177,7 +177,7 @@ const (
 	longReply    = 3900 // one line of a reply, of which ta-smtp reads 4096 bytes
 )
 
-// answer is the sink's word on a recipient.
+// answer returns the sink's word on a recipient.
 func answer(address string, attempt int) string {
 	kind, _, _ := strings.Cut(address, ".")
 	switch {
@@ -191,13 +191,13 @@ func answer(address string, attempt int) string {
 	return ""
 }
 
-// Box is the mbox file.
+// Box returns the mbox file.
 func (l *Load) Box() string { return filepath.Join(l.Suite.Dir, "stores", "box") }
 
 // Close ends the sink.
 func (l *Load) Close() { l.Sink.Close() }
 
-// Tries is what was offered so far.
+// Tries returns what was offered so far.
 func (l *Load) Tries() []Try {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -32,7 +32,7 @@ const (
 	longThird  = "long-third"
 )
 
-// from is a kind's sender.
+// from returns a kind's sender.
 func from(kind Kind) string {
 	if kind == Null {
 		return ""
@@ -40,7 +40,7 @@ func from(kind Kind) string {
 	return sender
 }
 
-// recipients are all that a message goes to.
+// recipients returns all that a message goes to.
 func recipients(kind Kind, token string) []string {
 	list := []string{recipient(kind, token)}
 	switch kind {
@@ -52,7 +52,7 @@ func recipients(kind Kind, token string) []string {
 	return list
 }
 
-// recipient is where a message of a kind goes.
+// recipient returns where a message of a kind goes.
 func recipient(kind Kind, token string) string {
 	switch kind {
 	case Local:
@@ -67,7 +67,7 @@ func recipient(kind Kind, token string) string {
 	return string(kind) + "." + token + "@sink.example"
 }
 
-// message is the text with LF line ends; its last line shows that it is complete.
+// message returns the text with LF line ends; its last line shows that it is complete.
 func (l *Load) message(kind Kind, token string) string {
 	var b strings.Builder
 	b.WriteString("From: " + sender + "\nSubject: " + string(kind) + "\nX-Load: " + token + "\n")
@@ -91,7 +91,7 @@ func (l *Load) body(token string) string {
 	return b.String()
 }
 
-// pad is how many bytes a message's header is made longer.
+// pad returns how many bytes a message's header is made longer.
 func (l *Load) pad(token string) int {
 	if l.Pad == 0 {
 		return 0

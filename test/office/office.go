@@ -75,7 +75,7 @@ func (o *Office) DeadOwner(t *testing.T, n int, role string) {
 	o.Write(t, postoffice.Owners+"/"+strconv.Itoa(n), role+" pid "+strconv.Itoa(n)+"\n")
 }
 
-// Path is the path of a file of the postoffice.
+// Path returns the path of a file of the postoffice.
 func (o *Office) Path(name string) string { return filepath.Join(o.Dir, name) }
 
 // Write writes a file.
@@ -213,7 +213,7 @@ func (o *Office) Put(t *testing.T, dir, why, text string) (postoffice.Accepted, 
 // Addressed is a recipient at a host of channel smtp.
 type Addressed struct{ Host, Address string }
 
-// To is a recipient at a host.
+// To returns a recipient at a host.
 func To(host, address string) Addressed { return Addressed{Host: host, Address: address} }
 
 // Enqueue submits and routes a message to these recipients over smtp/a.example.com, and returns

@@ -37,7 +37,7 @@ func NewCA(t testing.TB, name string) *CA {
 	return ca
 }
 
-// Pool is a set of this authority alone.
+// Pool returns a set of this authority alone.
 func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.Cert)

@@ -53,7 +53,7 @@ func (p *Exim) Command() (*exec.Cmd, error) {
 	return cmd, err
 }
 
-// eximHost is a host of a route as Exim has it: "address::port".
+// eximHost returns a host of a route as Exim has it: "address::port".
 func eximHost(to string) string {
 	host, port, _ := net.SplitHostPort(to)
 	return host + "::" + port
@@ -65,13 +65,13 @@ func (p *Exim) Flush() *exec.Cmd {
 	return inside(p.cmd.Process.Pid, "/bin/sh", "-c", "for i in 1 2 3 4 5; do exim4 -qff & done; wait")
 }
 
-// Inside is a command beside the daemon, which finds its configuration and its spool.
+// Inside returns a command beside the daemon, which finds its configuration and its spool.
 func (p *Exim) Inside(argv ...string) *exec.Cmd { return inside(p.cmd.Process.Pid, argv...) }
 
 // Spool is its spool directory.
 func (p *Exim) Spool() string { return filepath.Join(p.Dir, "var-spool/exim") }
 
-// Log is the end of what it said.
+// Log returns the end of what it said.
 func (p *Exim) Log() string {
 	var text string
 	for _, name := range []string{"mainlog", "paniclog"} {

@@ -64,7 +64,7 @@ func (p *Postfix) Flush() *exec.Cmd {
 // Queue is its queue directory.
 func (p *Postfix) Queue() string { return filepath.Join(p.Dir, "queue") }
 
-// Config is the directory of main.cf, for Postfix's commands.
+// Config returns the directory of main.cf, for Postfix's commands.
 func (p *Postfix) Config() string { return filepath.Join(p.Dir, "conf") }
 
 func (p *Postfix) write(conf, queue, data string) error {

@@ -42,7 +42,7 @@ func (p *private) accounts(users ...string) error {
 	return nil
 }
 
-// writable is where a directory of the program really is.
+// writable returns where a directory of the program really is.
 func (p *private) writable(name string) string {
 	return filepath.Join(p.dir, strings.ReplaceAll(strings.Trim(name, "/"), "/", "-"))
 }
@@ -96,7 +96,7 @@ func (p *private) command(line string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// inside is a command beside a process that private's command has started.
+// inside returns a command beside a process that private's command has started.
 func inside(pid int, argv ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"-m", "-t", fmt.Sprint(pid), "--"}, argv...)...)
 }

@@ -101,7 +101,7 @@ func (s *Sink) Start() error {
 // Addr is "127.0.0.1:port".
 func (s *Sink) Addr() string { return s.listener.Addr().String() }
 
-// RouteHost is the sink as the host of a route: "[127.0.0.1]:port".
+// RouteHost returns the sink as the host of a route: "[127.0.0.1]:port".
 func (s *Sink) RouteHost() string {
 	host, port, _ := net.SplitHostPort(s.Addr())
 	return "[" + host + "]:" + port
@@ -118,14 +118,14 @@ func (s *Sink) Close() {
 	s.wg.Wait()
 }
 
-// Messages is what has arrived so far.
+// Messages returns what has arrived so far.
 func (s *Sink) Messages() []*Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*Message(nil), s.messages...)
 }
 
-// Count is how many messages and connections there were.
+// Count returns how many messages and connections there were.
 func (s *Sink) Count() (messages, connections int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

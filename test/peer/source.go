@@ -148,7 +148,7 @@ func (c *client) expect(want string) (string, error) {
 	}
 }
 
-// parameters is an address in brackets, with what stands behind it.
+// parameters returns an address in brackets, with what stands behind it.
 func parameters(address, rest string) string {
 	if rest != "" {
 		rest = " " + rest

@@ -53,7 +53,7 @@ type mta struct {
 	take func(t *testing.T) []message
 }
 
-// ours is the sendmail that is tested.
+// ours returns the sendmail that is tested.
 func ours(t *testing.T) *mta {
 	t.Helper()
 	dir := openDir(t)
@@ -92,7 +92,8 @@ func ours(t *testing.T) *mta {
 	return m
 }
 
-// postfix is the judge: Postfix's sendmail, which leaves its messages in a private maildrop.
+// postfix returns the judge: Postfix's sendmail, which leaves its messages in a private
+// maildrop.
 func postfix(t *testing.T) *mta {
 	t.Helper()
 	const program = "/usr/sbin/sendmail"
@@ -171,7 +172,7 @@ func wrap(t *testing.T, path, settings, program string) {
 	assert.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n"+settings+" exec "+program+" \"$@\"\n"), 0o755))
 }
 
-// openDir is a directory of the test that every user may enter.
+// openDir returns a directory of the test that every user may enter.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -188,7 +189,7 @@ func login(t *testing.T) string {
 // random are the fields and the addresses that differ from call to call.
 var random = regexp.MustCompile(`(?i)^(date|message-id|user-agent|x-mailer|in-reply-to|references): .*`)
 
-// fields are a header's fields, with Bcc left out, which Postfix drops later, and random
+// fields returns a header's fields, with Bcc left out, which Postfix drops later, and random
 // values blanked.
 func fields(header []byte) []string {
 	var list []string

@@ -61,7 +61,7 @@ func TestIdleConnectionsNeedLittleMemory(t *testing.T) {
 	}
 }
 
-// resident is the memory of a process, in bytes.
+// resident returns the memory of a process, in bytes.
 func resident(t *testing.T, pid int) int64 {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {

@@ -295,7 +295,7 @@ func (s *server) once(t *testing.T, d Dialogue) {
 	}
 }
 
-// messages are the names of those that were accepted.
+// messages returns the names of those that were accepted.
 func (s *server) messages(t *testing.T) map[string]bool {
 	t.Helper()
 	if s.postfix {

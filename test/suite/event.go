@@ -16,7 +16,7 @@ func (e Event) Is(word string, pairs ...string) bool {
 	return true
 }
 
-// Count is how often such an event was logged.
+// Count returns how often such an event was logged.
 func (s *Suite) Count(word string, pairs ...string) int {
 	n := 0
 	for _, e := range s.Events() {

@@ -59,8 +59,8 @@ func ParseMetrics(text []byte) (Metrics, error) {
 	return all, nil
 }
 
-// Sum is the sum of a family's values whose labels have the values; labels and values stand
-// in turn.
+// Sum returns the sum of a family's values whose labels have the values; labels and values
+// stand in turn.
 func (m Metrics) Sum(name string, labels ...string) (sum float64) {
 	for _, s := range m[name].Samples {
 		fits := true

@@ -52,10 +52,10 @@ func hasElement(list, element []byte) bool {
 	return false
 }
 
-// Peak is a process's largest resident size so far, bytes; 0 if it has ended.
+// Peak returns a process's largest resident size so far, bytes; 0 if it has ended.
 func (p Process) Peak() int64 { return p.memory("VmHWM:") }
 
-// Resident is a process's resident size, bytes; 0 if it has ended.
+// Resident returns a process's resident size, bytes; 0 if it has ended.
 func (p Process) Resident() int64 { return p.memory("VmRSS:") }
 
 func (p Process) memory(key string) int64 {

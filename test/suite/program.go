@@ -28,7 +28,7 @@ func (p *Program) Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Path is the program's file.
+// Path returns the program's file.
 func (p *Program) Path(t testing.TB) string {
 	t.Helper()
 	p.once.Do(func() {

@@ -63,7 +63,7 @@ type Event struct {
 	Attrs   map[string]any
 }
 
-// Get is an attribute as text, "" if absent.
+// Get returns an attribute as text, "" if absent.
 func (e Event) Get(key string) string {
 	v, ok := e.Attrs[key]
 	if !ok {
@@ -72,21 +72,21 @@ func (e Event) Get(key string) string {
 	return fmt.Sprint(v)
 }
 
-// PostOffice is the postoffice's directory.
+// PostOffice returns the postoffice's directory.
 func (s *Suite) PostOffice() string { return filepath.Join(s.Dir, "postoffice") }
 
-// Config is the path of zmailer.conf.
+// Config returns the path of zmailer.conf.
 func (s *Suite) Config() string { return filepath.Join(s.Dir, "conf", "zmailer.conf") }
 
-// Maildir is a local user's mailbox.
+// Maildir returns a local user's mailbox.
 func (s *Suite) Maildir(user string) string { return filepath.Join(s.Dir, "mail", user) }
 
-// Env is the environment for a program of this system.
+// Env returns the environment for a program of this system.
 func (s *Suite) Env() []string {
 	return append(os.Environ(), "POSTOFFICE="+s.PostOffice(), "ZCONFIG="+s.Config())
 }
 
-// Command is a program of this system, not started.
+// Command returns a program of this system, not started.
 func (s *Suite) Command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(s.Bin, program), args...)
 	cmd.Env = s.Env()
@@ -270,7 +270,7 @@ func (s *Suite) line(line []byte) {
 	s.mu.Unlock()
 }
 
-// Events is what was logged so far.
+// Events returns what was logged so far.
 func (s *Suite) Events() []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,7 +308,7 @@ func (s *Suite) Wait(limit time.Duration, what string, match func(e Event) bool)
 	}
 }
 
-// Log is the whole log as text.
+// Log returns the whole log as text.
 func (s *Suite) Log() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -62,7 +62,7 @@ func NewAside(dir string, args []string, sel selector.Selector) (*Aside, error) 
 	return a, nil
 }
 
-// Dir is the directory.
+// Dir returns the directory.
 func (a *Aside) Dir() string { return a.dir }
 
 // Empty reports whether nothing was selected.
@@ -83,7 +83,7 @@ func (a *Aside) hasID(id postoffice.SpoolID) bool {
 // isName reports whether a word may be a name in the directory, which begins with a digit.
 func isName(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
 
-// String is the selection as the log of operations has it.
+// String returns the selection as the log of operations has it.
 func (a *Aside) String() string {
 	parts := []string{a.dir + "/"}
 	for _, w := range a.words {

@@ -29,12 +29,12 @@ type Operation struct {
 	Undone   string                 `json:"undone,omitempty"` // when, by whom
 }
 
-// fields are the lines of the head of a file, with their words.
+// fields returns the lines of the head of a file, with their words.
 func (o *Operation) fields() (words []string, values []*string) {
 	return []string{"who", "verb", "selector", "reason", "until", "flags"}, []*string{&o.Who, &o.Verb, &o.Selector, &o.Reason, &o.Until, &o.Flags}
 }
 
-// bytes is the head of the file: a line for each field, and an empty one.
+// bytes returns the head of the file: a line for each field, and an empty one.
 func (o *Operation) bytes() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "time %s\n", o.Time.Format(time.RFC3339Nano))
@@ -131,7 +131,7 @@ func Operations(po *postoffice.PostOffice, newest bool, fn func(*Operation) erro
 	return errors.Join(errs...)
 }
 
-// LastOperation is the last one that was not undone; nil if there is none.
+// LastOperation returns the last one that was not undone; nil if there is none.
 func LastOperation(po *postoffice.PostOffice) (last *Operation, err error) {
 	enough := errors.New("enough")
 	err = Operations(po, true, func(o *Operation) error {

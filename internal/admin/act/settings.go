@@ -11,7 +11,7 @@ import (
 // defaultKeep is the default of REMOVEDKEEP.
 const defaultKeep = 3 * 24 * time.Hour
 
-// Keep is how long removed messages and the log of operations are kept.
+// Keep returns how long removed messages and the log of operations are kept.
 func Keep(settings *config.Config) (time.Duration, error) {
 	return settings.Duration("REMOVEDKEEP", defaultKeep)
 }

@@ -13,7 +13,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// eventsOf are the lines that an operation has written into the history of a message.
+// eventsOf returns the lines that an operation has written into the history of a message.
 func eventsOf(spec *workspec.Spec, of postoffice.OperationID, word string) []*workspec.Event {
 	var list []*workspec.Event
 	for i := range spec.History {

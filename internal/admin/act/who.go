@@ -9,9 +9,9 @@ import (
 	"zmailer/internal/run/human"
 )
 
-// Who is the operator, as one word for the history of a message: the user of this process,
-// after the user of sudo(8). by comes before them: a user of another program that acts for
-// its users, as zmweb does.
+// Who returns the operator, as one word for the history of a message: the user of this
+// process, after the user of sudo(8). by comes before them: a user of another program that
+// acts for its users, as zmweb does.
 func Who(by string) string {
 	name := "uid" + strconv.Itoa(os.Getuid())
 	if u, err := user.LookupId(strconv.Itoa(os.Getuid())); err == nil {

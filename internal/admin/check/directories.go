@@ -162,8 +162,9 @@ func purpose(dir string) string {
 	return ""
 }
 
-// HashMode is the mode that a hash directory should have: its present mode if no other user
-// can write there. The directory above it is closed, so a directory made by hand is as good.
+// HashMode returns the mode that a hash directory should have: its present mode if no other
+// user can write there. The directory above it is closed, so a directory made by hand is as
+// good.
 func HashMode(have, made fs.FileMode) fs.FileMode {
 	if have&(0o022|fs.ModeSticky) == 0 && have&0o700 == 0o700 {
 		return have & ModeBits

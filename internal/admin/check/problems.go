@@ -57,8 +57,8 @@ const (
 	Quarantined      Problem = "quarantined"
 )
 
-// SeverityOf is the severity of a problem: an error is mail that is lost or that no program
-// will process, or a danger to later mail.
+// SeverityOf returns the severity of a problem: an error is mail that is lost or that no
+// program will process, or a danger to later mail.
 func SeverityOf(p Problem) Severity {
 	switch p {
 	case Unreadable, OtherDevice, NoRename, BadSpec, UnknownFormat, Mismatch, Double, MessageGone, Duplicate:

@@ -26,7 +26,7 @@ type Mail struct {
 	Rank   int
 }
 
-// Was is the spool ID that the file had under the number in its name.
+// Was returns the spool ID that the file had under the number in its name.
 func (m *Mail) Was() postoffice.SpoolID {
 	return postoffice.SpoolID{Ino: m.Number.Ino, MTime: m.Info.ModTime.UnixNano()}
 }

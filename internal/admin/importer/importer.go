@@ -69,7 +69,7 @@ type Source interface {
 	Open(ref Ref) (*Message, error)
 	// Remove takes a message that was taken out of the queue. ErrLater: not by itself.
 	Remove(ref Ref) error
-	// Programs are the names of the processes that work on such a queue.
+	// Programs returns the names of the processes that work on such a queue.
 	Programs() []string
 	Close() error
 }

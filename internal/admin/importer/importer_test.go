@@ -50,7 +50,7 @@ type message struct {
 	age time.Time
 }
 
-// messages are those in router/ and freezer/, by Subject and, of several, recipient.
+// messages returns those in router/ and freezer/, by Subject and, of several, recipient.
 func messages(t *testing.T, disk durable.FS) map[string]message {
 	t.Helper()
 	all := map[string]message{}
@@ -80,7 +80,7 @@ func messages(t *testing.T, disk durable.FS) map[string]message {
 	return all
 }
 
-// wanted are the names of what newFake(n) has.
+// wanted returns the names of what newFake(n) has.
 func wanted(n int) []string {
 	var list []string
 	for i := range n {

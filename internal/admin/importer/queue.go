@@ -90,8 +90,8 @@ func (q *Queue) Read(name string, limit int64) ([]byte, error) {
 // Remove unlinks a file, or an empty directory.
 func (q *Queue) Remove(name string) error { return q.root.Remove(name) }
 
-// List is the names in a directory, sorted; none, if it is not there. Directories end in a
-// slash.
+// List returns the names in a directory, sorted; none, if it is not there. Directories end in
+// a slash.
 func (q *Queue) List(dir string) ([]string, error) {
 	entries, err := fs.ReadDir(q.root.FS(), dir)
 	if errors.Is(err, fs.ErrNotExist) {

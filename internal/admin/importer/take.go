@@ -236,7 +236,7 @@ func (r *run) open(o *one) bool {
 	return false
 }
 
-// reasonOf is the text of an ErrLeft without its common part.
+// reasonOf returns the text of an ErrLeft without its common part.
 func reasonOf(err error) string {
 	return strings.TrimSuffix(strings.TrimSuffix(err.Error(), ErrLeft.Error()), ": ")
 }

@@ -11,7 +11,7 @@ type Wishes struct {
 	Never, Success, Failure, Delay bool
 }
 
-// DSN is the value of a todsn line; orcpt is "type;address" in xtext, or "".
+// DSN returns the value of a todsn line; orcpt is "type;address" in xtext, or "".
 func (w Wishes) DSN(orcpt string) string {
 	var notify []string
 	switch {
@@ -72,7 +72,7 @@ func Quoted(internal string) string {
 	return address.Mailbox{Local: internal[:at], Domain: internal[at+1:]}.String()
 }
 
-// plain is a text fit for an envelope line.
+// plain returns a text fit for an envelope line.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

@@ -56,7 +56,8 @@ func readLine(b *bufio.Reader) ([]byte, error) {
 	return bytes.TrimRight(line, "\r\n"), err
 }
 
-// rotated is what logrotate makes of a name: log.1, log.2.gz, log-20261122, log-20261122.gz.
+// rotated returns what logrotate makes of a name: log.1, log.2.gz, log-20261122,
+// log-20261122.gz.
 func rotated() *regexp.Regexp { return regexp.MustCompile(`^[.-][0-9][0-9-]*(\.gz)?$`) }
 
 // Rotated lists the files that were rotated away from path and written to since, oldest

@@ -23,7 +23,7 @@ type Filter struct {
 	Match    []logging.Field // keys with values, * and ? in them; all must fit
 }
 
-// Everything is a Filter that takes each line.
+// Everything returns a Filter that takes each line.
 func Everything() Filter { return Filter{Level: slog.LevelDebug} }
 
 // Takes reports whether a line is selected.

@@ -28,11 +28,11 @@ type Options struct {
 	Addresses bool
 }
 
-// TraceID is the identifier of a message's trace, in hexadecimal: the beginning of the
+// TraceID returns the identifier of a message's trace, in hexadecimal: the beginning of the
 // SHA-256 of its spool ID.
 func TraceID(id string) string { return digest(id)[:32] }
 
-// rootID is the identifier of the span that all others of a message are in.
+// rootID returns the identifier of the span that all others of a message are in.
 func rootID(id string) string { return digest(id)[32:48] }
 
 func digest(text string) string {
@@ -48,7 +48,7 @@ const (
 	statusError  = 2
 )
 
-// Request is what a collector is sent: the lives of some messages.
+// Request returns what a collector is sent: the lives of some messages.
 func Request(lives []*trace.Life, o Options) ([]byte, error) {
 	var spans []span
 	for _, l := range lives {

@@ -22,7 +22,7 @@ const (
 	reportID = "S9977888A28Cb3rHWANz"
 )
 
-// life is what these lines tell.
+// life returns what these lines tell.
 func life(t *testing.T, id string, accepted time.Time, text string) *trace.Life {
 	t.Helper()
 	var steps []trace.Step
@@ -64,7 +64,7 @@ func decode(t *testing.T, b []byte) *tracepb.ResourceSpans {
 
 func hexOf(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
-// attr is an attribute as text.
+// attr returns an attribute as text.
 func attr(list []*commonpb.KeyValue, key string) string {
 	for _, a := range list {
 		if a.Key == key {

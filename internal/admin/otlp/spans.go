@@ -26,7 +26,7 @@ type teller struct {
 	left  int // that there was no room for
 }
 
-// spansOf are the spans of a message, the root first.
+// spansOf returns the spans of a message, the root first.
 func spansOf(l *trace.Life, o Options) []span {
 	t := &teller{Options: o, life: l, alike: map[string]int{}}
 	t.root = span{TraceID: TraceID(l.ID), SpanID: rootID(l.ID), Name: "message", Kind: kindInternal, Start: nanos{l.Accepted}, End: nanos{l.Accepted}}
@@ -171,7 +171,8 @@ func mailbox(s *trace.Step) bool {
 	return s.Channel == "local" || s.Channel == "file" || s.Channel == "pipe" || strings.Contains(s.Host, "@")
 }
 
-// endpoint is a host as the scheduler has it, a name or [address], with or without a port.
+// endpoint returns a host as the scheduler has it, a name or [address], with or without a
+// port.
 func endpoint(host string) (address string, port int64) {
 	address = host
 	digits := ""

@@ -18,7 +18,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// diskOffice is a postoffice on a disk of cutfs, as a restore leaves it: nothing
+// diskOffice returns a postoffice on a disk of cutfs, as a restore leaves it: nothing
 // runs, every name is another file's number, and foreign things are about.
 func diskOffice(t *testing.T, model cutfs.Model) (*cutfs.FS, *postoffice.PostOffice) {
 	t.Helper()

@@ -175,7 +175,7 @@ func TestTwoRepairsAtOnceDoNotMeet(t *testing.T) {
 	}
 }
 
-// times are those of the message files, sorted.
+// times returns those of the message files, sorted.
 func times(t *testing.T, o *office.Office) string {
 	t.Helper()
 	var list []string

@@ -363,7 +363,7 @@ func twice() map[string]planted {
 	}
 }
 
-// deep is a name in queue/ at hash depth 1.
+// deep returns a name in queue/ at hash depth 1.
 func deep(name string) string {
 	n, _ := postoffice.ParseName(name)
 	return "queue/" + postoffice.HashDir(n.Ino, 1) + "/" + name

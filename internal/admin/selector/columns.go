@@ -25,7 +25,7 @@ type column struct {
 	printBound func(n int64) string
 }
 
-// columns are all of them, in the order of help texts.
+// columns returns all of them, in the order of help texts.
 func columns() []column {
 	age := func(f *Facts) int64 { return int64(f.Age) }
 	size := func(f *Facts) int64 { return f.Size }
@@ -60,7 +60,7 @@ func columns() []column {
 	}
 }
 
-// Names are the columns' names, with what help texts say of them.
+// Names returns the columns' names, with what help texts say of them.
 func Names() (names, usages []string) {
 	for _, c := range columns() {
 		names, usages = append(names, c.name), append(usages, c.usage)
@@ -68,7 +68,7 @@ func Names() (names, usages []string) {
 	return names, usages
 }
 
-// States are the values of state. open is every state in which somebody
+// States returns the values of state. open is every state in which somebody
 // still waits for the mail.
 func States() []string {
 	return []string{

@@ -45,7 +45,7 @@ func (s Selector) Empty() bool { return s.root == nil }
 // Match reports whether a recipient is selected. An empty Selector selects all of them.
 func (s Selector) Match(f *Facts) bool { return s.root == nil || s.root.match(f) }
 
-// String is the canonical form; "" if it is empty.
+// String returns the canonical form; "" if it is empty.
 func (s Selector) String() string {
 	if s.root == nil {
 		return ""
@@ -55,7 +55,7 @@ func (s Selector) String() string {
 	return b.String()
 }
 
-// IDs are the only spool IDs that can match; ok is false if others can, too.
+// IDs returns the only spool IDs that can match; ok is false if others can, too.
 func (s Selector) IDs() (ids []string, ok bool) {
 	if s.root == nil {
 		return nil, false
@@ -63,7 +63,7 @@ func (s Selector) IDs() (ids []string, ok bool) {
 	return s.root.ids()
 }
 
-// And gives what both mean; an empty one adds nothing.
+// And returns what both mean; an empty one adds nothing.
 func (s Selector) And(t Selector) Selector {
 	switch {
 	case s.root == nil:
@@ -270,10 +270,10 @@ func (t *boundTerm) print(b *strings.Builder, _ int) {
 
 func (t *boundTerm) ids() ([]string, bool) { return nil, false }
 
-// Quote gives a value as an expression takes it.
+// Quote returns a value as an expression takes it.
 func Quote(s string) string { return quoted(s) }
 
-// quoted is a word as the parser takes it. A backslash is itself unless a quote
+// quoted returns a word as the parser takes it. A backslash is itself unless a quote
 // or another one is behind it.
 func quoted(s string) string {
 	if s != "" && !strings.ContainsFunc(s, special) && !reserved(s) {

@@ -143,7 +143,7 @@ func (r *Run) openLog(o Options) (err error) {
 // placed any name, and this process may be root.
 func inPostoffice(path, dir string) bool { return filepath.Dir(path) == dir }
 
-// LogPath is the name of the log file; "" for standard error.
+// LogPath returns the name of the log file; "" for standard error.
 func (r *Run) LogPath() string {
 	if r.log == nil {
 		return ""

@@ -29,7 +29,7 @@ import (
 	"zmailer/internal/run/supervise"
 )
 
-// Daemons are the programs of the pipeline that run all the time, in the order in which
+// Daemons returns the programs of the pipeline that run all the time, in the order in which
 // they are stopped: the one that brings mail in first. They start in the opposite order.
 func Daemons() []string { return []string{"smtpserver", "router", "scheduler"} }
 
@@ -191,7 +191,7 @@ func (v *Status) Ended() bool {
 	return v != nil && slices.ContainsFunc(v.Daemons, func(st supervise.State) bool { return !st.Runs && !st.Stopped })
 }
 
-// LogFile is the file to which the daemons write their log; "" for the journal, which
+// LogFile returns the file to which the daemons write their log; "" for the journal, which
 // systemd keeps. ErrNoLog: none can be found, and the path is where zmctl start writes.
 func LogFile(ctx context.Context, settings *config.Config) (path string, err error) {
 	return logFile(ctx, "/", settings)

@@ -13,7 +13,7 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// fakeSystemd is a root directory and a systemctl and journalctl in PATH that write down
+// fakeSystemd returns a root directory and a systemctl and journalctl in PATH that write down
 // how they are called; show is what the first one knows.
 func fakeSystemd(t *testing.T, show string) (root string, calls func() []string) {
 	t.Helper()
@@ -41,7 +41,7 @@ func fakeSystemd(t *testing.T, show string) (root string, calls func() []string)
 	}
 }
 
-// unitsOf is what systemctl show says of units whose configuration is file.
+// unitsOf returns what systemctl show says of units whose configuration is file.
 func unitsOf(file string) string {
 	unit := func(id, state, sub, pid, more string) string {
 		return "MainPID=" + pid + "\nNRestarts=2\nResult=success\nExecStart={ path=/usr/libexec/zmailer/x ; argv[]=/usr/libexec/zmailer/x --config " + file +

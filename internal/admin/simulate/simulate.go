@@ -233,7 +233,7 @@ func ringFor(w *sim.World, s *conf.Settings, channel, host string) *sim.Ring {
 	return w.Ring(s.RingKey(channel, host), s.Policy, sim.Ring{Slots: s.Command.Slots(), Overfeed: s.Overfeed, MaxTA: s.MaxTA, IdleMax: s.IdleMax})
 }
 
-// historyOf is what recipients of one thread have behind them together, as the engine
+// historyOf returns what recipients of one thread have behind them together, as the engine
 // reckons it.
 func historyOf(list []store.Waiting) (h thread.History) {
 	for i := range list {

@@ -38,7 +38,7 @@ func (c queueConfig) run(a Options) (*Result, error) {
 	return play(context.Background(), po, c.clauses, a)
 }
 
-// simBox is a queue to be simulated: 40 messages to each of three hosts, of which one is
+// simBox returns a queue to be simulated: 40 messages to each of three hosts, of which one is
 // in trouble for ten minutes.
 func simBox(t *testing.T) (*storetest.Box, queueConfig) {
 	t.Helper()

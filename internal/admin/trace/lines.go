@@ -135,7 +135,7 @@ func recipients(n int) string {
 	return strconv.Itoa(n) + " recipients"
 }
 
-// plain is a line without the fields that every line has.
+// plain returns a line without the fields that every line has.
 func plain(l *logging.Line) string {
 	var b strings.Builder
 	b.WriteString(l.Event)

@@ -112,7 +112,7 @@ func New(id string, accepted time.Time, steps []Step, until time.Time) *Life {
 	return l
 }
 
-// Recipient is the one with an address; it is added if there is none.
+// Recipient returns the one with an address; it is added if there is none.
 func (l *Life) Recipient(address string) *Recipient {
 	if l.at == nil {
 		l.at = map[string]int{}
@@ -130,13 +130,13 @@ func (l *Life) Recipient(address string) *Recipient {
 	return &l.Recipients[i]
 }
 
-// Groups are the steps for reading: those that differ in the recipient alone are one.
+// Groups returns the steps for reading: those that differ in the recipient alone are one.
 func (l *Life) Groups() []Step { return l.groups((*Step).likewise) }
 
 // moment is how far apart the lines about the recipients of one delivery may be written.
 const moment = 10 * time.Millisecond
 
-// Timed are the steps as they took their time: deliveries are one only if they waited and
+// Timed returns the steps as they took their time: deliveries are one only if they waited and
 // lasted alike, and ended at the same moment.
 func (l *Life) Timed() []Step {
 	return l.groups(func(s, o *Step) bool {

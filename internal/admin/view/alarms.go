@@ -46,7 +46,7 @@ func (v *Survey) Alarms() ([]alarm.Alarm, error) {
 	return list, nil
 }
 
-// tooOld is the part of the scheduler's look that needs no scheduler.
+// tooOld returns the part of the scheduler's look that needs no scheduler.
 func (v *Survey) tooOld(l alarm.Limits) (list []alarm.Alarm, err error) {
 	for _, d := range l.Places() {
 		st, err := v.spool.PO.Standing(d.Dir)

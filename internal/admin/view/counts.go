@@ -30,7 +30,7 @@ func schedulerCounts(ctx context.Context, dir string) *mailq.StatusInfo {
 	return &st
 }
 
-// counted is a directory of the queue by the scheduler's counts.
+// counted returns a directory of the queue by the scheduler's counts.
 func counted(top string, c *mailq.StatusInfo) Directory {
 	return Directory{Name: top, Files: c.Messages, States: []StateCount{{State: StateQueued, Files: c.Messages, OldestSeconds: c.OldestSeconds}}}
 }

@@ -73,7 +73,7 @@ func ReasonWords(r *postoffice.Reason) string {
 // maxShown is how many bytes of a message file are read to show its envelope.
 const maxShown = 1 << 20
 
-// EnvelopeLines are the envelope lines as written in the file, also of one that cannot
+// EnvelopeLines returns the envelope lines as written in the file, also of one that cannot
 // be used.
 func (s *Files) EnvelopeLines(m *Message) ([]string, error) {
 	h, err := s.FS.Open(m.File.Path(), os.O_RDONLY, 0)
@@ -96,7 +96,7 @@ func (s *Files) EnvelopeLines(m *Message) ([]string, error) {
 	return TextLines(b[:n]), err
 }
 
-// TextLines are the lines of a file, fit for a terminal.
+// TextLines returns the lines of a file, fit for a terminal.
 func TextLines(b []byte) []string {
 	var list []string
 	for line := range bytes.Lines(b) {

@@ -73,7 +73,7 @@ func (s *Files) Exists(name string) bool {
 	return err == nil
 }
 
-// RouterDirs are the directories that routers take mail from, router/ first.
+// RouterDirs returns the directories that routers take mail from, router/ first.
 func (s *Files) RouterDirs() []string {
 	dirs, err := s.PO.Router.Dirs()
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *Files) RouterDirs() []string {
 	return dirs
 }
 
-// List gives every name in a directory, those in hash directories of queue/ and
+// List returns every name in a directory, those in hash directories of queue/ and
 // transport/ with them, in no order. Hash directories themselves are not listed.
 func (s *Files) List(dir string) ([]File, error) {
 	var list []File

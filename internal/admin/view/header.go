@@ -10,7 +10,7 @@ import (
 	"zmailer/internal/run/human"
 )
 
-// shownFields are what a page shows of a header.
+// shownFields returns what a page shows of a header.
 func shownFields() []string {
 	return []string{"From", "Sender", "To", "Cc", "Subject", "Date", "Message-Id", "List-Id", "Auto-Submitted"}
 }

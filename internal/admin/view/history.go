@@ -71,7 +71,7 @@ func (h Histories) putAside(m *Message) []Step {
 	return list
 }
 
-// arrival is the step in which a message was accepted.
+// arrival returns the step in which a message was accepted.
 func (h Histories) arrival(m *Message) Step {
 	if m.Envelope == nil && m.File.Dir != "" {
 		// The router reports errors of the envelope.
@@ -94,7 +94,7 @@ func (h Histories) arrival(m *Message) Step {
 	return step
 }
 
-// steps are the lines of a specification, in words.
+// steps returns the lines of a specification, in words.
 func steps(m *Message) []Step {
 	address := map[int64]string{}
 	for gi := range m.Spec.Groups {
@@ -231,7 +231,7 @@ func EventText(e *workspec.Event, recipients []string) string {
 	return human.Clean(e.Event+attrs.String()) + " " + names + by
 }
 
-// milli is a time that is written in milliseconds since 1970.
+// milli returns a time that is written in milliseconds since 1970.
 func milli(s string) string {
 	ms, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {

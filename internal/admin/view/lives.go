@@ -164,7 +164,7 @@ func (t *Tracer) logSteps(id postoffice.SpoolID) (list []trace.Step) {
 	return list
 }
 
-// onDay is a time of day on the first day on which it is not before the message.
+// onDay returns a time of day on the first day on which it is not before the message.
 func onDay(clock, accepted time.Time) time.Time {
 	y, m, d := accepted.Date()
 	at := time.Date(y, m, d, clock.Hour(), clock.Minute(), clock.Second(), clock.Nanosecond(), accepted.Location())

@@ -110,7 +110,7 @@ func (r *Recipient) Open() bool {
 	return true
 }
 
-// From is the address with brackets, or that it is not known here.
+// From returns the address with brackets, or that it is not known here.
 func (m *Message) From() string {
 	if !m.HasSender && m.Unreadable {
 		return "(not known)"
@@ -389,7 +389,7 @@ func (r *Recipient) serve(e *workspec.Event) {
 	}
 }
 
-// AnswerOf is the last thing that the other side said.
+// AnswerOf returns the last thing that the other side said.
 func AnswerOf(d *workspec.Diagnostic) string {
 	if _, text, ok := strings.Cut(d.Notary.Diagnostic, ";"); ok && strings.TrimSpace(text) != "" {
 		return OneLine(text)
@@ -403,7 +403,7 @@ func AnswerOf(d *workspec.Diagnostic) string {
 
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// OpenOffsets are the open recipients of a specification.
+// OpenOffsets returns the open recipients of a specification.
 func (m *Message) OpenOffsets() map[int64]bool {
 	open := make(map[int64]bool, len(m.Recipients))
 	for i := range m.Recipients {

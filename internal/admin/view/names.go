@@ -7,7 +7,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// Dirs are the directories of this postoffice.
+// Dirs returns the directories of this postoffice.
 func (s *Files) Dirs() []string {
 	dirs := postoffice.Directories()
 	for _, dir := range s.RouterDirs() {

@@ -28,7 +28,7 @@ type Owner struct {
 	Alive  bool   `json:"alive"`
 }
 
-// Role is the program's name, "" if it is not known.
+// Role returns the program's name, "" if it is not known.
 func (o Owner) Role() string { role, _, _ := strings.Cut(o.Says, " "); return role }
 
 func (o Owner) String() string {

@@ -7,7 +7,7 @@ import (
 	"zmailer/internal/admin/selector"
 )
 
-// facts are what the selector asks of a recipient; r is nil for a message whose
+// facts returns what the selector asks of a recipient; r is nil for a message whose
 // recipients are not known.
 func (m *Message) facts(r *Recipient, now time.Time) *selector.Facts {
 	f := &selector.Facts{ID: m.ID, From: m.Sender, Size: m.Size, Age: now.Sub(m.Since), Cause: m.Why, States: []string{stateWord(m.State)}}

@@ -17,12 +17,12 @@ type Thread struct{ Channel, Host string }
 
 func (t Thread) String() string { return fmt.Sprintf("%s/%s", t.Channel, t.Host) }
 
-// byNeed is the order of states in the list.
+// byNeed returns the order of states in the list.
 func byNeed(state string) int {
 	return slices.Index([]string{"idle", "waiting", "active", "paused", "no-place", "throttled", "probing", "trouble"}, state)
 }
 
-// Places is how many deliveries are under way of how many there may be.
+// Places returns how many deliveries are under way of how many there may be.
 func Places(t *mailq.ThreadInfo) string {
 	if t.Limit == 0 {
 		return strconv.Itoa(t.Running)

@@ -87,7 +87,7 @@ func traceHistory(spec *workspec.Spec) (steps []trace.Step) {
 	return steps
 }
 
-// traceWord is the log's word for an event of the history.
+// traceWord returns the log's word for an event of the history.
 func traceWord(e *workspec.Event) string {
 	if word, ok := map[string]string{workspec.EventHold: "held", workspec.EventRelease: "released", workspec.EventUnserved: "unknown-channel"}[e.Event]; ok {
 		return word

@@ -24,7 +24,7 @@ type Ref struct {
 // directories have them, because the first line must not wait for the last.
 const SortLimit = 10000
 
-// walkOrder are the directories in the order in which messages go through them: what
+// walkOrder returns the directories in the order in which messages go through them: what
 // moves on meanwhile is met in the next one. So each message that is there all the time
 // is met; one that moves may be met twice.
 func (s *Files) walkOrder() []string {

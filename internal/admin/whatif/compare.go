@@ -73,7 +73,7 @@ func placeText(p *place) string {
 
 func domainOf(user string) string { return user[strings.LastIndexByte(user, '@')+1:] }
 
-// user is a place's user as it is compared: a domain's case makes no difference.
+// user returns a place's user as it is compared: a domain's case makes no difference.
 func user(p *place) string {
 	if p.Channel == "file" || p.Channel == "pipe" {
 		return p.Channel + " " + p.User
@@ -129,7 +129,7 @@ func sameVerdict(r, o *route.Explanation) bool {
 	return r != nil && o != nil && r.Verdict == o.Verdict && r.Why == o.Why
 }
 
-// stopped is the difference for a message that a configuration does not route.
+// stopped returns the difference for a message that a configuration does not route.
 func stopped(r *route.Explanation) difference {
 	d := difference{to: r.Verdict, detail: r.Reason}
 	if r.Why != "" {
@@ -158,7 +158,7 @@ type comparison struct {
 	list      []difference
 }
 
-// compare gives the differences. Places are compared as sets, so each is certain; which
+// compare returns the differences. Places are compared as sets, so each is certain; which
 // of the new ones replaces which of the old ones is decided by the address, then by the
 // recipient of the envelope that they come from.
 func compare(spec []queued, now, then *route.Explanation) []difference {
@@ -262,7 +262,7 @@ func (c *comparison) moved(s *queued) bool {
 	return true
 }
 
-// of is the recipient of the envelope that a place comes from; -1 if that is unknown.
+// of returns the recipient of the envelope that a place comes from; -1 if that is unknown.
 func (c *comparison) of(s *queued) int {
 	if f, there := c.now.byKey[key(&s.place)]; there {
 		// The envelope is the same; but one configuration may have stopped earlier.
@@ -289,7 +289,7 @@ func (c *comparison) of(s *queued) int {
 	return -1
 }
 
-// named is the recipient of the envelope with an address.
+// named returns the recipient of the envelope with an address.
 func (c *comparison) named(addr string) int {
 	if c.names == nil {
 		c.names = make(map[string]int, len(c.then.r.Recipients))
@@ -303,7 +303,7 @@ func (c *comparison) named(addr string) int {
 	return -1
 }
 
-// unused are the places that a recipient of the envelope would newly lead to.
+// unused returns the places that a recipient of the envelope would newly lead to.
 func (c *comparison) unused(rcpt int) []*place {
 	var list []*place
 	if rcpt < 0 {
@@ -448,7 +448,7 @@ func users(list []*place) string {
 	return text
 }
 
-// errorText is what a host of channel error says beside its word.
+// errorText returns what a host of channel error says beside its word.
 func errorText(host string) string {
 	_, text, _ := strings.Cut(host, ":")
 	if decoded, err := address.DecodeXText(text); err == nil {

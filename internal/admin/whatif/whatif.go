@@ -204,7 +204,7 @@ func (x *comparer) take(m *view.Message, open map[int64]bool, now, then *route.E
 	x.aside(m, now, then)
 }
 
-// queuedOf are the recipients of a specification, and which of them are open; those that
+// queuedOf returns the recipients of a specification, and which of them are open; those that
 // the message has left were asked for.
 func queuedOf(m *view.Message, open map[int64]bool) []queued {
 	asked := open
@@ -233,7 +233,7 @@ func queuedOf(m *view.Message, open map[int64]bool) []queued {
 	return list
 }
 
-// orcptOf is the address that a recipient's sender wrote, if it is recorded.
+// orcptOf returns the address that a recipient's sender wrote, if it is recorded.
 func orcptOf(r *workspec.Recipient) string {
 	for _, word := range strings.Fields(r.Notary) {
 		if key, value, ok := strings.Cut(word, "="); ok && strings.EqualFold(key, "ORCPT") {
@@ -302,7 +302,7 @@ func (x *comparer) picked(m *view.Message) func(addr string) bool {
 	}
 }
 
-// released are the differences for a message that was put off or frozen, for why.
+// released returns the differences for a message that was put off or frozen, for why.
 func released(why string, picked func(string) bool, now, then *route.Explanation) (n int, list []difference) {
 	from := route.VerdictDeferred + " (" + human.Clean(why) + ")"
 	if !goes(then) {

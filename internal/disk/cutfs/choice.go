@@ -35,7 +35,7 @@ func (f *FS) Losses() []Loss {
 // exhaustive is up to how many sets of surviving changes Losses lists them all.
 const exhaustive = 64
 
-// names are the choices of what changes survive.
+// names returns the choices of what changes survive.
 func (d *disk) names() []Loss {
 	var list []Loss
 	if d.model == Journal {
@@ -100,7 +100,7 @@ func (d *disk) ready(c *change, kept map[*change]bool) bool {
 	})
 }
 
-// choose gives the changes that survive if each that may is asked for.
+// choose returns the changes that survive if each that may is asked for.
 func (d *disk) choose(ask func(i int, c *change) bool) string {
 	kept := map[*change]bool{}
 	var set []int
@@ -121,7 +121,7 @@ func keepOf(set []int) string {
 	return strings.Join(words, ",")
 }
 
-// oneSided are the sets that favour or rob one file or one directory, and the empty
+// oneSided returns the sets that favour or rob one file or one directory, and the empty
 // and the full one.
 func (d *disk) oneSided() []string {
 	sets := []string{""}
@@ -165,7 +165,7 @@ func (d *disk) favour(these func(c *change) bool) string {
 	return d.choose(func(_ int, c *change) bool { return kept[c] })
 }
 
-// RandomLoss is a loss of power in which anything that may happen happens: any set
+// RandomLoss returns a loss of power in which anything that may happen happens: any set
 // of changes, each file's data in its own way.
 func (f *FS) RandomLoss(random *rand.Rand) Loss {
 	f.disk.mu.Lock()

@@ -110,7 +110,7 @@ func (f *FS) Kill() {
 	f.die()
 }
 
-// Ops is how many state-changing operations this process did since New, Process,
+// Ops returns how many state-changing operations this process did since New, Process,
 // Restart or CutAfter.
 func (f *FS) Ops() int {
 	f.disk.mu.Lock()

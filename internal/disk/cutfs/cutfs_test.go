@@ -45,7 +45,7 @@ func createFile(t *testing.T, f durable.FS, name, text string) durable.File {
 	return file
 }
 
-// show is a file's content, "-" if it is not there.
+// show returns a file's content, "-" if it is not there.
 func show(t *testing.T, f durable.FS, name string) string {
 	t.Helper()
 	file, err := f.Open(name, os.O_RDONLY, 0)

@@ -34,7 +34,7 @@ var dataNames = [...]string{"none", "torn", "appended", "overwritten", "all", "z
 
 func (d Data) String() string { return dataNames[d] }
 
-// kinds are the kinds of a model that DataMixed chooses from.
+// kinds returns the kinds of a model that DataMixed chooses from.
 func kinds(m Model) []Data {
 	list := []Data{DataNone, DataTorn, DataAppended, DataOverwritten, DataAll, DataZeroed, DataBlocks}
 	if m == Journal {
@@ -49,7 +49,7 @@ type dataLoss struct {
 	random *rand.Rand
 }
 
-// of is what a loss does to the data of a node.
+// of returns what a loss does to the data of a node.
 func (l Loss) of(id int, m Model) dataLoss {
 	d := dataLoss{l.Data, rand.New(rand.NewPCG(l.Seed, uint64(id)))}
 	if l.Data == DataMixed {
@@ -59,7 +59,7 @@ func (l Loss) of(id int, m Model) dataLoss {
 	return d
 }
 
-// survive is a file's content after a loss of power; lost are the changes of
+// survive returns a file's content after a loss of power; lost are the changes of
 // metadata that the disk does not have.
 func (c *content) survive(loss dataLoss, lost map[*change]bool, block int) *content {
 	kept := &content{data: slices.Clone(c.synced), mtime: c.syncedAt}

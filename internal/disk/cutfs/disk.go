@@ -50,7 +50,7 @@ func (d *disk) process() *FS {
 	return &FS{disk: d, number: d.procs, uid: uint32(os.Getuid()), left: -1, open: map[*File]bool{}}
 }
 
-// tick is a time later than every time before.
+// tick returns a time later than every time before.
 func (d *disk) tick() time.Time {
 	t := d.now()
 	if !t.After(d.last) {
@@ -127,7 +127,7 @@ func (d *disk) unused(id int) {
 	d.freed[n.ino] = d.made
 }
 
-// takeInode is the lowest number that may be given: like ext4, which gives the
+// takeInode returns the lowest number that may be given: like ext4, which gives the
 // number of a removed file to the next one.
 func (d *disk) takeInode() uint64 {
 	ino := max(d.lowest, firstInode)
@@ -195,7 +195,7 @@ func (d *disk) info(id int) durable.Info {
 	return info
 }
 
-// list gives a directory's names in an order that is the same every time and not
+// list returns a directory's names in an order that is the same every time and not
 // that of the alphabet.
 func (d *disk) list(id int) []durable.Entry {
 	var list []durable.Entry

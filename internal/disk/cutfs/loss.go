@@ -40,7 +40,7 @@ func MetadataFirst() Loss { return Loss{Power: true, Names: -1} }
 // killed is how KeepAll prints.
 const killed = "process killed"
 
-// String gives what ParseLoss reads.
+// String returns what ParseLoss reads.
 func (l Loss) String() string {
 	if !l.Power {
 		return killed
@@ -113,7 +113,7 @@ func positions(s string) ([]int, error) {
 	return list, nil
 }
 
-// Pending is how many changes of names and modes no sync covers.
+// Pending returns how many changes of names and modes no sync covers.
 func (f *FS) Pending() int {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
@@ -137,7 +137,7 @@ func (f *FS) Changes(loss Loss) string {
 	return b.String()
 }
 
-// Restart is the disk as the next process finds it. f may go on or be restarted
+// Restart returns the disk as the next process finds it. f may go on or be restarted
 // again in another way; the two no longer share anything.
 func (f *FS) Restart(loss Loss) *FS {
 	f.disk.mu.Lock()
@@ -174,7 +174,7 @@ func (f *FS) Restart(loss Loss) *FS {
 	return d.process()
 }
 
-// kept are the pending changes that survive a loss of power.
+// kept returns the pending changes that survive a loss of power.
 func (d *disk) kept(loss Loss) map[*change]bool {
 	kept := maps.Clone(d.early)
 	for i, c := range d.pending {

@@ -27,7 +27,7 @@ func TestEveryModelPassesTheSuite(t *testing.T) {
 	}
 }
 
-// pair is a disk with two files that are durable as a/x and a/y, and directory b.
+// pair returns a disk with two files that are durable as a/x and a/y, and directory b.
 func pair(t *testing.T, m Model) *FS {
 	t.Helper()
 	f := New()

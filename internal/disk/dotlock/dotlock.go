@@ -25,7 +25,7 @@ const (
 // Longest is how much of a lock file has to be read. Bytes.
 const Longest = 300
 
-// Text is what this process writes into a lock file: its pid, and the name of this host.
+// Text returns what this process writes into a lock file: its pid, and the name of this host.
 func Text(host string) []byte { return []byte(strconv.Itoa(os.Getpid()) + " " + host + "\n") }
 
 // Stale reports whether a lock file with a text, written at a time, counts for nothing on a

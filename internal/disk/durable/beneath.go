@@ -116,7 +116,7 @@ func (o *tree) ownFile(fd int, name string) error {
 	return nil
 }
 
-// noFollow is the flag with which a directory is opened.
+// noFollow returns the flag with which a directory is opened.
 func (o *tree) noFollow() int {
 	if o.beneath {
 		return unix.O_NOFOLLOW

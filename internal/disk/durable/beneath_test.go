@@ -13,8 +13,8 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// theirs is a directory of another user's, in which root works, and a file of root's that
-// the user has linked to names in it.
+// theirs returns a directory of another user's, in which root works, and a file of root's
+// that the user has linked to names in it.
 func theirs(t *testing.T) (f *durable.OS, dir, victim string) {
 	t.Helper()
 	if os.Geteuid() != 0 {

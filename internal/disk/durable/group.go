@@ -72,7 +72,7 @@ func (g *Group) Sync(f File) error {
 	return g.lead(m)
 }
 
-// Waiting is how many files wait for their sync now.
+// Waiting returns how many files wait for their sync now.
 func (g *Group) Waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 // other is a user that owns nothing here.
 const other = 65534
 
-// openToAll is a directory that every user can search.
+// openToAll returns a directory that every user can search.
 func openToAll(t *testing.T) (string, *durable.OS) {
 	t.Helper()
 	dir := assert.Get(os.MkdirTemp("", "lockfile"))(t)

@@ -55,7 +55,7 @@ func newOS(fd int, dir string, err error) (*OS, error) {
 	return &OS{tree: tree{dir: dir, root: fd}, storage: sync.OnceValue(func() storage { return storageOf(fd) }), calls: kernelCalls()}, nil
 }
 
-// Dir is the directory that names are relative to.
+// Dir returns the directory that names are relative to.
 func (o *OS) Dir() string { return o.dir }
 
 // Close gives the root descriptor back; open files stay open.

@@ -121,7 +121,7 @@ func journalOf(device, ext4 string) string {
 	return "yes"
 }
 
-// Risks are what docs/durability.md holds against a file system. strict: directories are
+// Risks returns what docs/durability.md holds against a file system. strict: directories are
 // synced too.
 func (m Mount) Risks(strict bool) []Risk {
 	var list []Risk
@@ -220,7 +220,7 @@ func ProbeRename(f FS, dirs ...string) error {
 	return nil
 }
 
-// probeName is a name that no one can know before.
+// probeName returns a name that no one can know before.
 func probeName() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // it never fails

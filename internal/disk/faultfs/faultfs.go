@@ -95,7 +95,7 @@ func (f *FS) On(op Op, glob string, times int, do func(name string) error) *Rule
 	return r
 }
 
-// Hits is how often the rule was used.
+// Hits returns how often the rule was used.
 func (r *Rule) Hits() int {
 	r.fs.mu.Lock()
 	defer r.fs.mu.Unlock()

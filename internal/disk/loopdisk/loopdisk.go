@@ -137,7 +137,7 @@ func (i *Image) Shutdown(t testing.TB) {
 	}
 }
 
-// Damaged is a mounted ext4 on which names can be made and every allocation of a block
+// Damaged returns a mounted ext4 on which names can be made and every allocation of a block
 // fails: the only blocks that its bitmap calls free belong to its own inode table. With
 // delayed allocation a write succeeds and the write-back fails. prepare fills the file
 // system before it is damaged.

@@ -128,7 +128,7 @@ func (w *Watcher) Add(dir string) error {
 	return w.armOne(dir)
 }
 
-// C gives the hints. At most cap(C) wait; more are folded into one empty Hint. It
+// C returns the hints. At most cap(C) wait; more are folded into one empty Hint. It
 // is never closed: a reader also waits for the context.
 func (w *Watcher) C() <-chan Hint { return w.c }
 
@@ -284,7 +284,7 @@ func (w *Watcher) event(dir string, base []byte) bool {
 	return true
 }
 
-// source is the notifier in use, nil if there is none.
+// source returns the notifier in use, nil if there is none.
 func (w *Watcher) source() *notifier {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -341,7 +341,7 @@ func (w *Watcher) armOne(dir string) error {
 	return nil
 }
 
-// look is what a path leads to now.
+// look returns what a path leads to now.
 func look(dir string) place {
 	var st unix.Stat_t
 	if unix.Stat(dir, &st) != nil {

@@ -165,7 +165,7 @@ func open(t testing.TB, c settings.LDAP, timeout time.Duration) *Directory {
 	return d
 }
 
-// says is what a lookup comes to, as text.
+// says returns what a lookup comes to, as text.
 func says(d *Directory, key string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
 	defer cancel()

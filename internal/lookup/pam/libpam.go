@@ -157,7 +157,7 @@ func result(status int32) string {
 	return Refused
 }
 
-// answer is the conversation: the password once, the name where it is asked for, nothing
+// answer returns the conversation: the password once, the name where it is asked for, nothing
 // else. PAM frees what it is given.
 func (l *library) answer(q Question) func(n int32, prompts, answers, data unsafe.Pointer) int32 {
 	asked := false

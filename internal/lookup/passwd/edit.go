@@ -12,7 +12,7 @@ type Change struct {
 	SCRAM    bool   // keys for SCRAM-SHA-256 too
 }
 
-// Apply gives a file's text with a user's lines replaced, in the place of the first, or
+// Apply returns a file's text with a user's lines replaced, in the place of the first, or
 // put behind the others; known reports whether he was there. All other lines stay as they
 // are, bad ones too.
 func (c Change) Apply(text []byte) (changed []byte, known bool, err error) {

@@ -193,7 +193,7 @@ func NewSCRAM(password string) (SCRAM, error) {
 	return scramKeys(password, random(scramSalt), scramIterations)
 }
 
-// scramKeys are those of the password as SASLprep gives it (RFC 4013).
+// scramKeys returns those of the password as SASLprep gives it (RFC 4013).
 func scramKeys(password string, salt []byte, iterations int) (SCRAM, error) {
 	c, err := scram.SHA256.NewClient("", password, "")
 	if err != nil {

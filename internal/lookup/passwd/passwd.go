@@ -28,7 +28,7 @@ const MaxPassword = 1024
 // hash is one line's: it checks a password.
 type hash interface {
 	verify(password string) error
-	// dummy is a hash of the same cost that no password fits.
+	// dummy returns a hash of the same cost that no password fits.
 	dummy() hash
 }
 
@@ -47,7 +47,7 @@ type account struct {
 	scram    *SCRAM // nil: SCRAM cannot be used
 }
 
-// check is what a password is checked with.
+// check returns what a password is checked with.
 func (a account) check() hash {
 	if a.password != nil {
 		return a.password
@@ -186,10 +186,10 @@ func (a *Accounts) Verify(user, password string) error {
 // HasSCRAM reports whether anybody can use SCRAM.
 func (a *Accounts) HasSCRAM() bool { return len(a.scrams) > 0 }
 
-// Count is how many users there are.
+// Count returns how many users there are.
 func (a *Accounts) Count() int { return len(a.users) }
 
-// SCRAM gives a user's keys. One who has none gets some that no password fits, with a salt
+// SCRAM returns a user's keys. One who has none gets some that no password fits, with a salt
 // that is the same each time (RFC 5802 §9 asks a server not to reveal who is known).
 func (a *Accounts) SCRAM(user string) SCRAM {
 	if s := a.users[user].scram; s != nil {
@@ -205,7 +205,7 @@ func (a *Accounts) SCRAM(user string) SCRAM {
 	return s
 }
 
-// pick is a number below n that belongs to a name.
+// pick returns a number below n that belongs to a name.
 func (a *Accounts) pick(user string, n int) int {
 	return int(binary.BigEndian.Uint64(a.digest("pick", user)) % uint64(n))
 }

@@ -94,10 +94,10 @@ func (f *file) err() error {
 	return f.errs[0]
 }
 
-// get gives a value; "" if it is not set.
+// get returns a value; "" if it is not set.
 func (f *file) get(name string) string { return f.values[name].text }
 
-// need gives a value that must be set.
+// need returns a value that must be set.
 func (f *file) need(name, meaning string) string {
 	s := f.values[name]
 	if s.text == "" {
@@ -114,7 +114,7 @@ func (f *file) abs(path string) string {
 	return filepath.Join(filepath.Dir(f.path), path)
 }
 
-// word gives one of some words, the first if none is set.
+// word returns one of some words, the first if none is set.
 func (f *file) word(name string, words ...string) string {
 	s, ok := f.values[name]
 	if !ok || s.text == "" {

@@ -47,7 +47,7 @@ func open(t testing.TB, path, query string, timeout time.Duration) *DB {
 	return d
 }
 
-// says is what a lookup comes to, as text.
+// says returns what a lookup comes to, as text.
 func says(d *DB, key string) string {
 	text, ok, err := d.Lookup(context.Background(), key)
 	switch {

@@ -26,7 +26,7 @@ type Mailbox struct {
 // IsNull reports whether it is the null sender.
 func (m Mailbox) IsNull() bool { return m == Mailbox{} }
 
-// String is the address without brackets, the local part quoted if it must be. What
+// String returns the address without brackets, the local part quoted if it must be. What
 // Parse gave is read back by Parse as the same mailbox.
 func (m Mailbox) String() string {
 	if m.IsNull() {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Key is the same for two mailboxes that are one: the domain's form for comparison, the
+// Key returns the same for two mailboxes that are one: the domain's form for comparison, the
 // local part in NFC (RFC 6532 §3.1). The case of a local part counts, RFC 5321 §2.4:
 // only its own host may know better.
 func (m Mailbox) Key() string {
@@ -24,7 +24,7 @@ func (m Mailbox) Key() string {
 	return m.String()
 }
 
-// ASCIIDomain is the domain in lower-case A-label form, for lookups and comparison
+// ASCIIDomain returns the domain in lower-case A-label form, for lookups and comparison
 // (RFC 5890 §2.3.2.1); an IP literal comes with its address in canonical form. It
 // is "" for a bare local name, and never fails for what Parse gave.
 func (m Mailbox) ASCIIDomain() (string, error) {
@@ -57,7 +57,7 @@ func asciiDomain(d string) (string, error) {
 // lookup maps and checks U-labels (RFC 5891 §5, UTS 46).
 var lookup = idna.Lookup
 
-// unicodeDomain is a domain as RFC 6531 §3.3 has it on the wire: of one that is not
+// unicodeDomain returns a domain as RFC 6531 §3.3 has it on the wire: of one that is not
 // ASCII the U-labels, mapped and in NFC, with full stops between.
 func unicodeDomain(d string) (string, error) {
 	if isASCII(d) {

@@ -227,7 +227,7 @@ func parseSpec(text string) (Mailbox, error) {
 	return Parse(quote(local) + rest)
 }
 
-// obsoleteLocal gives the words of an obs-local-part unquoted and joined.
+// obsoleteLocal returns the words of an obs-local-part unquoted and joined.
 func obsoleteLocal(text string) (local, rest string, ok bool) {
 	var b strings.Builder
 	words := 0

@@ -36,7 +36,7 @@ func (m *maker) breaks(n int) bool {
 
 func pick[T any](m *maker, all ...T) T { return all[m.IntN(len(all))] }
 
-// comment is a comment now and then, which no other text of the message contains.
+// comment returns a comment now and then, which no other text of the message contains.
 func (m *maker) comment() string {
 	if !m.oneIn(8) {
 		return ""
@@ -46,8 +46,8 @@ func (m *maker) comment() string {
 	return c
 }
 
-// uncommented is a message without the comments, and without the blank before a colon that
-// RFC 5322 §4.5 allows, for readers that do not know them.
+// uncommented returns a message without the comments, and without the blank before a colon
+// that RFC 5322 §4.5 allows, for readers that do not know them.
 func (m *maker) uncommented(s string) string {
 	for _, c := range m.comments {
 		s = strings.ReplaceAll(s, c, "")
@@ -69,7 +69,7 @@ func (m *maker) message() string {
 	return b.String()
 }
 
-// entity is the rest of a header, and a body that ends with a line end.
+// entity returns the rest of a header, and a body that ends with a line end.
 func (m *maker) entity(depth int, top bool) string {
 	if m.oneIn(6) {
 		top = false // nothing of MIME, so that it is text
@@ -93,7 +93,7 @@ func (m *maker) message2(depth int) string {
 	return head + "MIME-Version: 1.0\n" + m.entity(depth+1, true)
 }
 
-// field is a header field with comments and folds, or nothing.
+// field returns a header field with comments and folds, or nothing.
 func (m *maker) field(name, value string) string {
 	if value == "" {
 		return ""
@@ -107,7 +107,7 @@ func (m *maker) field(name, value string) string {
 	return name + m.comment() + value + m.comment() + "\n"
 }
 
-// junk is what does not belong into a header.
+// junk returns what does not belong into a header.
 func (m *maker) junk() string {
 	if m.oneIn(12) {
 		return pick(m, "X-Head: gr\xc3\xbcn\n", "X-Head : y\n")

@@ -218,7 +218,7 @@ func uncomment(s string) (without string, closed bool) {
 	return strings.TrimSpace(b.String()), depth == 0 && !inQuotes
 }
 
-// mediaType is the type in a value that cannot be parsed, in lower case.
+// mediaType returns the type in a value that cannot be parsed, in lower case.
 func mediaType(value string) string {
 	value, _, _ = strings.Cut(value, ";")
 	main, sub, ok := strings.Cut(strings.ToLower(strings.TrimSpace(value)), "/")

@@ -56,7 +56,7 @@ func (n node) differ(other node) string {
 	return ""
 }
 
-// wire is a stored message as a server gets it.
+// wire returns a stored message as a server gets it.
 func wire(stored string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(stored, "\r\n", "\n"), "\n", "\r\n")
 }
@@ -81,7 +81,8 @@ func readMail(r io.Reader) node {
 // unreadable is a type that a reader does not understand: another reader may.
 const unreadable = "unreadable"
 
-// kindOf is the type of a part, by RFC 2045 §5.2 and RFC 2046 §5.1.5 where none is named.
+// kindOf returns the type of a part, by RFC 2045 §5.2 and RFC 2046 §5.1.5 where none is
+// named.
 func kindOf(value, media string, err error, digest bool) string {
 	switch {
 	case value == "" && digest:

@@ -29,7 +29,7 @@ type lines struct {
 
 func newLines(r io.Reader) *lines { return &lines{r: bufio.NewReaderSize(r, fragment)} }
 
-// next gives a line without its end, or a fragment of one that is long.
+// next returns a line without its end, or a fragment of one that is long.
 func (l *lines) next() (b []byte, begins, ends bool, err error) {
 	begins = !l.mid
 	b, err = l.r.ReadSlice('\n')

@@ -59,7 +59,7 @@ func (r *Report) writeStatus(mw *textproto.MultipartWriter) error {
 	return nil
 }
 
-// fields are a recipient's (RFC 3464 §2.3).
+// fields returns a recipient's (RFC 3464 §2.3).
 func (p *Recipient) fields(utf8 bool) fields {
 	f := fields{
 		{"Original-Recipient", originalRecipient(p.Original, utf8), true},
@@ -77,7 +77,7 @@ func (p *Recipient) fields(utf8 bool) fields {
 	return f
 }
 
-// status is the code without a comment; one that is none gives the action's class.
+// status returns the code without a comment; one that is none gives the action's class.
 func (p *Recipient) status() string {
 	word, _, _ := strings.Cut(strings.TrimSpace(p.Status), " ")
 	if c, ok := status.Parse(word); ok {

@@ -44,7 +44,7 @@ type entry struct {
 	Advice   string  // of a failure: a word for what can be done, see advice
 }
 
-// names are the fields and methods that a template may name.
+// names returns the fields and methods that a template may name.
 func names() []string {
 	return []string{"Host", "ID", "Arrival", "Action", "Returned", "Groups", "Hidden", "Recipients",
 		"Address", "Original", "Remote", "Said", "Status", "Until", "Advice", "Format"}
@@ -66,7 +66,7 @@ func at(t time.Time) *moment {
 	return &moment{t}
 }
 
-// page is what the report's template gets.
+// page returns what the report's template gets.
 func (r *Report) page() *page {
 	p := &page{Host: text(r.ReportingMTA, true), ID: text(r.SpoolID, true), Arrival: at(r.Arrival), Action: string(r.worst())}
 	switch {
@@ -114,7 +114,7 @@ func (p *Recipient) entry() entry {
 	return e
 }
 
-// said are the lines of a foreign text, bounded.
+// said returns the lines of a foreign text, bounded.
 func said(s string) []string {
 	if len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "") + "\n..."
@@ -131,7 +131,7 @@ func said(s string) []string {
 	return list
 }
 
-// words are the report's subject and text, in the language that was asked for if
+// words returns the report's subject and text, in the language that was asked for if
 // there are texts in it, and the language that they are in. A text that fails gives
 // way to a built-in one: no report is lost for its words.
 func (r *Report) words() (subject, body, language string, err error) {
@@ -213,7 +213,7 @@ func paragraph(b *strings.Builder, indent, s string) {
 	b.WriteByte('\n')
 }
 
-// advice is a word for what a status means (RFC 3463 §3); templates turn it into
+// advice returns a word for what a status means (RFC 3463 §3); templates turn it into
 // what the sender can do.
 func advice(code string) string {
 	c, _ := status.Parse(code)
@@ -248,7 +248,7 @@ func advice(code string) string {
 	return "unknown"
 }
 
-// samples are what a template is tried with: everything set, and next to nothing.
+// samples returns what a template is tried with: everything set, and next to nothing.
 func samples() []*page {
 	now := &moment{time.Unix(1_800_000_000, 0).UTC()}
 	full := &page{Host: "mx.example.org", ID: "S1", Arrival: now, Action: "failed", Returned: "message", Hidden: 3}

@@ -25,7 +25,7 @@ type example struct {
 	recipients []map[string]string
 }
 
-// examples are those of RFC 3461 §10, RFC 3464 appendix, and cases of RFC 6533 §3.
+// examples returns those of RFC 3461 §10, RFC 3464 appendix, and cases of RFC 6533 §3.
 func examples() map[string]example {
 	plain := []string{"text/plain", "message/delivery-status", "text/rfc822-headers"}
 	make := func(mta, to, envid string, list ...Recipient) *Report {

@@ -16,7 +16,7 @@ import (
 // Kinds of texts, in the order in which the worst comes first.
 func Kinds() []string { return []string{"failed", "delayed", "delivered"} }
 
-// kindOf is the text that speaks of an action.
+// kindOf returns the text that speaks of an action.
 func kindOf(a Action) string {
 	switch a {
 	case Failed:
@@ -43,7 +43,7 @@ type Texts struct {
 	texts map[string]*template.Template // by language/kind
 }
 
-// BuiltIn are the texts in the program, English and German. They are the caller's own.
+// BuiltIn returns the texts in the program, English and German. They are the caller's own.
 func BuiltIn() (*Texts, error) {
 	t, err := parsedOnce()
 	if err != nil {
@@ -149,7 +149,7 @@ func (t *Texts) Choose(accept, content string) string {
 	return DefaultLanguage
 }
 
-// languages are the tags of a field's value, the most wanted first.
+// languages returns the tags of a field's value, the most wanted first.
 func languages(value string) []string {
 	type weighted struct {
 		tag    string
@@ -180,7 +180,7 @@ func languages(value string) []string {
 	return tags
 }
 
-// find gives the template of a kind and the language that it is in: the one asked
+// find returns the template of a kind and the language that it is in: the one asked
 // for, else that of the fallback.
 func (t *Texts) find(language, kind string) (*template.Template, string) {
 	for _, l := range []string{language, t.Language, DefaultLanguage} {

@@ -107,7 +107,7 @@ func (r *Report) utf8() bool {
 	return r.UTF8 || !isASCII(r.To) || !isASCII(r.From)
 }
 
-// header is the report's own (RFC 3464 §2, RFC 3834 §3.1 and §5).
+// header returns the report's own (RFC 3464 §2, RFC 3834 §3.1 and §5).
 func (r *Report) header(boundary, subject string, eight bool) textproto.Header {
 	encoding := "" // 7bit need not be said
 	if eight {
@@ -131,7 +131,7 @@ func (r *Report) header(boundary, subject string, eight bool) textproto.Header {
 	}.header()
 }
 
-// mailbox is an address as a header has it; check has seen that it is one.
+// mailbox returns an address as a header has it; check has seen that it is one.
 func mailbox(s string) string {
 	m, err := address.Parse(s)
 	if err != nil {
@@ -149,7 +149,7 @@ type field struct {
 	whole       bool
 }
 
-// raw is the field as it is written; nothing for a field without a value. Names
+// raw returns the field as it is written; nothing for a field without a value. Names
 // keep the spelling of their RFC.
 func (f field) raw() []byte {
 	if f.value == "" {
@@ -194,7 +194,7 @@ func (f fields) write(w io.Writer) error {
 	return nil
 }
 
-// messageID is a well-formed one, or nothing (RFC 5322 §3.6.4).
+// messageID returns a well-formed one, or nothing (RFC 5322 §3.6.4).
 func messageID(s string) string {
 	inner, ok := strings.CutPrefix(strings.TrimSpace(s), "<")
 	inner, closed := strings.CutSuffix(inner, ">")

@@ -89,7 +89,7 @@ type Recipient struct {
 	DSN     string // todsn's value, verbatim
 }
 
-// Size is how many bytes the lines of the recipient take.
+// Size returns how many bytes the lines of the recipient take.
 func (r *Recipient) Size() int {
 	n := len("to <>\n") + len(r.Address)
 	if r.DSN != "" {

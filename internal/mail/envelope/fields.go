@@ -47,7 +47,7 @@ var usual = func() map[string]string {
 	return all
 }()
 
-// nameOf is a name as a string; of a usual one it makes no copy.
+// nameOf returns a name as a string; of a usual one it makes no copy.
 func nameOf(b []byte) string {
 	if name, ok := usual[string(b)]; ok {
 		return name
@@ -55,7 +55,7 @@ func nameOf(b []byte) string {
 	return string(b)
 }
 
-// lineEnd is the length of the first line with its newline.
+// lineEnd returns the length of the first line with its newline.
 func lineEnd(b []byte) int {
 	if i := bytes.IndexByte(b, '\n'); i >= 0 {
 		return i + 1
@@ -65,7 +65,7 @@ func lineEnd(b []byte) int {
 
 func isBlank(b byte) bool { return b == ' ' || b == '\t' }
 
-// Value is the field's body, unfolded (RFC 5322 §2.2.3), blanks at both ends
+// Value returns the field's body, unfolded (RFC 5322 §2.2.3), blanks at both ends
 // trimmed. For a field without a name it is the whole line.
 func (f Field) Value() string {
 	v := f.Raw

@@ -72,7 +72,7 @@ func (h *head) more() error {
 	return fmt.Errorf("read envelope: %w", io.ErrNoProgress)
 }
 
-// line gives the line at offset off, without its newline, and the offset after it.
+// line returns the line at offset off, without its newline, and the offset after it.
 // whole is false if the file ends without a newline, or if no more was read because
 // the line begins like a header or is longer than limit.
 func (h *head) line(off, limit int) (text []byte, next int, whole bool, err error) {
@@ -151,7 +151,7 @@ func looksLikeHeader(line []byte) bool {
 	return !known || k.keyword == "from" || k.keyword == "to"
 }
 
-// fieldName is the length of the field name that a line begins with, 0 if it begins
+// fieldName returns the length of the field name that a line begins with, 0 if it begins
 // with none or nothing follows: RFC 5322 §3.6.8 ftext.
 func fieldName(line []byte) int {
 	for i, b := range line {

@@ -88,7 +88,7 @@ func Parse(s string) (c Code, ok bool) {
 	return Code{n[0], n[1], n[2]}, true
 }
 
-// OfReply is the code for an SMTP reply: the enhanced code that its text starts
+// OfReply returns the code for an SMTP reply: the enhanced code that its text starts
 // with if that agrees with the reply's first digit (RFC 2034 §4), else X.0.0.
 func OfReply(reply int, text string) Code {
 	first, _, _ := strings.Cut(text, " ")

@@ -105,7 +105,7 @@ type Place struct {
 	Limit time.Duration
 }
 
-// Places are the directories that can be checked without the scheduler.
+// Places returns the directories that can be checked without the scheduler.
 func (l *Limits) Places() []Place {
 	return []Place{{"public", l.Public}, {"router", l.Router}, {"deferred", l.Deferred}, {"freezer", l.Frozen}}
 }
@@ -153,7 +153,7 @@ func Age(where string, count int, oldest time.Time, limit time.Duration, now tim
 		Text: fmt.Sprintf("%d messages, the oldest since %s; the limit is %s", count, oldest.UTC().Format(time.RFC3339), span(limit))}, true
 }
 
-// span is a limit as ALARMS has it.
+// span returns a limit as ALARMS has it.
 func span(d time.Duration) string {
 	switch {
 	case d%(24*time.Hour) == 0:

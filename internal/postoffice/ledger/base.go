@@ -27,7 +27,7 @@ const (
 	baseTop      = 5      // lines before those of processes and messages
 )
 
-// fields are a book's sums with their keys in base.
+// fields returns a book's sums with their keys in base.
 func (s *Sums) fields() []column {
 	list := []column{{"accepted", &s.Accepted}, {"added", &s.Added}, {"found", &s.Found}}
 	for _, c := range s.Outcomes.columns() {

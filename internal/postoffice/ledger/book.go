@@ -22,7 +22,7 @@ type Record struct {
 // Open reports whether the message is to be on the disk.
 func (r *Record) Open() bool { return r.Ended == None }
 
-// Size is the recipients that are to have an outcome.
+// Size returns the recipients that are to have an outcome.
 func (r *Record) Size() int64 {
 	for _, n := range []int32{r.Routed, r.In, r.Found} {
 		if n >= 0 {
@@ -239,7 +239,7 @@ func (b *Book) resolve() {
 	b.late = nil
 }
 
-// newest is the record of an inode number that fits and was accepted last.
+// newest returns the record of an inode number that fits and was accepted last.
 func (b *Book) newest(ino uint64, fits func(id postoffice.SpoolID, r *Record) bool) (last postoffice.SpoolID, r *Record) {
 	if b.byInode == nil {
 		b.byInode = make(map[uint64][]postoffice.SpoolID, len(b.Records))

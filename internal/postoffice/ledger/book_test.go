@@ -18,7 +18,7 @@ func book(lines ...string) *Book {
 // parse reads a text as base and reports whether it is whole.
 func (b *Book) parse(raw []byte) bool { return b.parseBase(bytes.NewReader(raw)) == nil }
 
-// total is a book's sums with all of its records.
+// total returns a book's sums with all of its records.
 func (b *Book) total() Sums {
 	s := b.Sum
 	for _, r := range b.Records {
@@ -27,7 +27,7 @@ func (b *Book) total() Sums {
 	return s
 }
 
-// open is the recipients of open messages.
+// open returns the recipients of open messages.
 func (b *Book) open() (n int64) {
 	for _, r := range b.Records {
 		if r.Open() {

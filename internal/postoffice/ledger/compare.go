@@ -358,7 +358,7 @@ func (x *comparison) balance(wrong map[postoffice.SpoolID]Kind) *Balance {
 	return b
 }
 
-// messages is what the mismatch is of the difference in messages.
+// messages returns what the mismatch is of the difference in messages.
 func (w *Mismatch) messages() int64 {
 	switch w.Kind {
 	case Missing:

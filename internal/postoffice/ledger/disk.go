@@ -24,7 +24,7 @@ type sight struct {
 
 func (s *sight) path() string { return s.dir + "/" + s.name }
 
-// named is the spool ID by the file's name.
+// named returns the spool ID by the file's name.
 func (s *sight) named() postoffice.SpoolID {
 	return postoffice.SpoolID{Ino: s.number, MTime: s.id.MTime}
 }
@@ -37,7 +37,7 @@ type sights struct {
 	seen    func() // of Patience
 }
 
-// find is the message with a spool ID, nil if it was not seen.
+// find returns the message with a spool ID, nil if it was not seen.
 func (s *sights) find(id postoffice.SpoolID) *sight { return s.byID[id] }
 
 func (s *sights) add(x *sight) {

@@ -36,7 +36,7 @@ func rotate(f durable.FS) error {
 	return nil
 }
 
-// through is the number of the last journal that base holds.
+// through returns the number of the last journal that base holds.
 func through(f durable.FS) (int, error) {
 	b := newBook()
 	b.brief = true

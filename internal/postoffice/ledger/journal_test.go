@@ -21,7 +21,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// office is a new postoffice on a file system.
+// office returns a new postoffice on a file system.
 func office(t testing.TB, f durable.FS) *postoffice.PostOffice {
 	t.Helper()
 	assert.Must(t, postoffice.Init(f))
@@ -39,14 +39,14 @@ func realOffice(t testing.TB) (*postoffice.PostOffice, string) {
 	return office(t, f), dir
 }
 
-// at gives a clock that stands still.
+// at returns a clock that stands still.
 func at(ms int64) func() time.Time { return func() time.Time { return time.UnixMilli(ms) } }
 
 func testConfig(role string) Config {
 	return Config{Role: role, Now: at(1795220010123), Boot: func() string { return "boot-1" }}
 }
 
-// text is a file of the ledger, with P for the pid.
+// text returns a file of the ledger, with P for the pid.
 func text(t testing.TB, po *postoffice.PostOffice, name string) string {
 	t.Helper()
 	var b []byte

@@ -51,7 +51,7 @@ type Outcomes struct {
 	Unknown   int64 `json:"unknown"`  // lost sight of in a power loss
 }
 
-// Total is the recipients in all columns.
+// Total returns the recipients in all columns.
 func (o *Outcomes) Total() int64 {
 	return o.Delivered + o.Failed + o.Silent + o.Expired + o.Removed + o.Rerouted + o.Gone + o.Unknown
 }

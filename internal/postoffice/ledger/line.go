@@ -27,7 +27,7 @@ const (
 	Boot         // what processes of other boots left open is settled
 )
 
-// String is the verb as a line has it.
+// String returns the verb as a line has it.
 func (v Verb) String() string {
 	return [...]string{
 		None: "none", In: "in", Routed: "routed", Found: "found", Moved: "moved", Done: "done", Gone: "gone",

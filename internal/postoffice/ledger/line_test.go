@@ -10,7 +10,7 @@ import (
 
 func id(ino uint64, ns int64) postoffice.SpoolID { return postoffice.SpoolID{Ino: ino, MTime: ns} }
 
-// everyLine is a line of each verb, as it is written.
+// everyLine returns a line of each verb, as it is written.
 func everyLine() map[string]Line {
 	const now = 1795220010123
 	at := id(12, 1795220010123456789)

@@ -86,7 +86,7 @@ type decision struct {
 	diagnostic func(*chosen) *workspec.Diagnostic
 }
 
-// event is the line of an order about those chosen.
+// event returns the line of an order about those chosen.
 func (q *Request) event(word string, list []chosen, more ...workspec.Attr) workspec.Event {
 	return workspec.OrderEvent(q.Now, word, q.ID.String(), offsets(list), q.Who, q.Order, q.Reason, more...)
 }

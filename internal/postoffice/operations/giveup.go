@@ -43,7 +43,7 @@ func Expire(q Request, name string) (Result, error) {
 	})
 }
 
-// removed is the line of a removal or of its undo.
+// removed returns the line of a removal or of its undo.
 func (q *Request) removed(word string, list []chosen) workspec.Event {
 	text := q.Who
 	if q.Reason != "" {
@@ -52,7 +52,7 @@ func (q *Request) removed(word string, list []chosen) workspec.Event {
 	return workspec.OrderEvent(q.Now, word, q.ID.String(), offsets(list), "", q.Order, text)
 }
 
-// removal is the diagnostic of a removed recipient in the report. RFC 3463 §3.8: 5.7.0,
+// removal returns the diagnostic of a removed recipient in the report. RFC 3463 §3.8: 5.7.0,
 // another policy.
 func (q *Request) removal(c *chosen) *workspec.Diagnostic {
 	return q.diagnostic(c, status.Code{Class: 5, Subject: 7}, "removed by the postmaster")

@@ -78,7 +78,7 @@ func (d *desk) spec() *workspec.Spec {
 	return s
 }
 
-// copies are the texts of the messages in router/.
+// copies returns the texts of the messages in router/.
 func (d *desk) copies() []string {
 	d.t.Helper()
 	pending, err := d.po.Router.List(false, time.Now())

@@ -174,7 +174,7 @@ func Resume(f *postoffice.Spec, spec *workspec.Spec, submit Submit) (list []Resu
 	return list, f.Sync()
 }
 
-// Pending are the copies of rerouted recipients that are not marked yet.
+// Pending returns the copies of rerouted recipients that are not marked yet.
 func Pending(spec *workspec.Spec) []Resumed {
 	orders := spec.Orders()
 	if orders == nil {
@@ -250,7 +250,7 @@ func (q *Request) prepare(f *postoffice.Spec, spec *workspec.Spec, set []chosen)
 	return draft.Name(), draft.Prepare()
 }
 
-// believed is what of an envelope counts: all of it if router, who wrote the
+// believed returns what of an envelope counts: all of it if router, who wrote the
 // specification, or root has written the message, too. What the router did not believe
 // it must not be made to believe now.
 func believed(was *envelope.Envelope, router, writer uint32) *envelope.Envelope {
@@ -278,7 +278,7 @@ func (q *Request) envelope(was *envelope.Envelope, set []chosen) *envelope.Envel
 	return e
 }
 
-// header is a header block without the Received that our router put on top: the next one
+// header returns a header block without the Received that our router put on top: the next one
 // puts its own there.
 func header(block []byte) []byte {
 	if fields := envelope.Fields(block); len(fields) > 0 && strings.EqualFold(fields[0].Name, "Received") {

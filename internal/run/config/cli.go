@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flags are the flags that every program has: --postoffice (POSTOFFICE), --config
+// Flags returns the flags that every program has: --postoffice (POSTOFFICE), --config
 // (ZCONFIG, path of zmailer.conf), --log-format, --log-level.
 func Flags() []cli.Flag {
 	return []cli.Flag{
@@ -56,7 +56,7 @@ func ForInit(c *cli.Context) (settings *Config, missing string, err error) {
 	return settings, missing, err
 }
 
-// fixedBy is the values set by flags, which override the file.
+// fixedBy returns the values set by flags, which override the file.
 func fixedBy(c *cli.Context) (map[string]string, error) {
 	fixed := map[string]string{}
 	if dir := c.String("postoffice"); dir != "" {
@@ -115,8 +115,8 @@ func run(app *cli.App, args []string, stderr io.Writer) int {
 	return Exit(err)
 }
 
-// helpLine is a flag's line of --help, without a default that says nothing, like false, and
-// without saying twice how a flag is written that may be repeated.
+// helpLine returns a flag's line of --help, without a default that says nothing, like false,
+// and without saying twice how a flag is written that may be repeated.
 func helpLine(line cli.FlagStringFunc) cli.FlagStringFunc {
 	before, after := " (default: ", ")"
 	return func(f cli.Flag) string {
@@ -161,7 +161,7 @@ func usageError(_ *cli.Context, err error, _ bool) error {
 	return cli.Exit(fmt.Errorf("%w; see --help", err), ExitUsage)
 }
 
-// Exit is the exit code for an error: ExitConfig for an *Error, the code of a
+// Exit returns the exit code for an error: ExitConfig for an *Error, the code of a
 // cli.ExitCoder, else 1.
 func Exit(err error) int {
 	if err == nil {

@@ -18,7 +18,7 @@ func Files() []string {
 	return []string{"zmailer.conf", "scheduler.conf", "replies", "routes", "aliases", "fqdnaliases", "localnames"}
 }
 
-// Default is the embedded default of one of Files, nil for another name.
+// Default returns the embedded default of one of Files, nil for another name.
 func Default(file string) []byte {
 	b, err := defaults.ReadFile("default/" + file)
 	if err != nil {
@@ -27,7 +27,7 @@ func Default(file string) []byte {
 	return b
 }
 
-// Path is the path of a file beside zmailer.conf, "" if the embedded
+// Path returns the path of a file beside zmailer.conf, "" if the embedded
 // defaults are used: see Read.
 func (c *Config) Path(file string) string {
 	if c.Dir == "" {
@@ -36,7 +36,7 @@ func (c *Config) Path(file string) string {
 	return filepath.Join(c.Dir, file)
 }
 
-// Read gives one of Files and its path for error messages. Where there is no
+// Read returns one of Files and its path for error messages. Where there is no
 // configuration directory or no such file in it, the embedded default is given and
 // from is "built-in NAME". A file that is there and cannot be read is an *Error.
 func (c *Config) Read(file string) (content []byte, from string, err error) {

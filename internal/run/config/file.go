@@ -76,10 +76,10 @@ func OpenFile[T any](path string, parse func(name string, text []byte) (T, error
 	return f, nil
 }
 
-// Path is the file's.
+// Path returns the file's.
 func (f *File[T]) Path() string { return f.path }
 
-// Current is the content of the file now.
+// Current returns the content of the file now.
 func (f *File[T]) Current() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -50,7 +50,7 @@ func flagsFirst(app *cli.App, args []string) []string {
 
 func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
 
-// width is how many words a flag takes, 0 if it is none of these.
+// width returns how many words a flag takes, 0 if it is none of these.
 func width(flags []cli.Flag, arg string) int {
 	name, _, valued := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 	for _, f := range flags {

@@ -10,7 +10,7 @@ import (
 // linker sets it: make install.
 var installed string
 
-// chosen is the path of the zmailer.conf that holds; "": the built-in one. An empty
+// chosen returns the path of the zmailer.conf that holds; "": the built-in one. An empty
 // --config or ZCONFIG has the same effect.
 func chosen(c *cli.Context) string {
 	if c.IsSet("config") || installed == "" {

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// measured are the programs that METRICS may name.
+// measured returns the programs that METRICS may name.
 func measured() []string { return []string{"smtpserver", "router", "scheduler"} }
 
-// Metrics is where a program's metrics are to be read: "unix", a loopback host:port, or ""
-// if they are not.
+// Metrics returns where a program's metrics are to be read: "unix", a loopback host:port, or
+// "" if they are not.
 func (c *Config) Metrics(program string) (string, error) {
 	places, err := parseMetrics(c.List("METRICS"))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // DefaultPostOffice is the default place of the queues.
 const DefaultPostOffice = "/var/spool/postoffice"
 
-// PostOffice is the postoffice directory, an absolute path.
+// PostOffice returns the postoffice directory, an absolute path.
 func (c *Config) PostOffice() string { return c.String("POSTOFFICE", DefaultPostOffice) }
 
 // Hostname is HOSTNAME, or the system's host name.
@@ -28,7 +28,7 @@ func (c *Config) Hostname() (string, error) {
 	return name, nil
 }
 
-// String is a value, def if it is not set or empty. ${NAME} refers to earlier
+// String returns a value, def if it is not set or empty. ${NAME} refers to earlier
 // values.
 func (c *Config) String(name, def string) string {
 	if v := c.values[name]; v.text != "" {
@@ -37,7 +37,7 @@ func (c *Config) String(name, def string) string {
 	return def
 }
 
-// Text is a value, def if it is not set. Other than with String, a setting that was
+// Text returns a value, def if it is not set. Other than with String, a setting that was
 // set to nothing is nothing.
 func (c *Config) Text(name, def string) string {
 	if v, ok := c.values[name]; ok {
@@ -46,7 +46,7 @@ func (c *Config) Text(name, def string) string {
 	return def
 }
 
-// Invalid is an error for a value that a program cannot use: it names the line
+// Invalid returns an error for a value that a program cannot use: it names the line
 // that set it.
 func (c *Config) Invalid(name, reason string, err error) *Error {
 	v, ok := c.values[name]

@@ -152,7 +152,7 @@ func lookup(name string) (Variable, bool) {
 	return all[i], true
 }
 
-// nearest is the known name with the least edits from name.
+// nearest returns the known name with the least edits from name.
 func nearest(name string) string {
 	best, least := "", len(name)+1
 	for _, v := range Variables() {

@@ -27,7 +27,7 @@ const probe = ".zmctl-confinement"
 // lowPort is an unused port that only privileged processes may listen on.
 const lowPort = 79
 
-// Directories are those of a postoffice, as internal/postoffice has them, which a program
+// Directories returns those of a postoffice, as internal/postoffice has them, which a program
 // is to be kept from.
 func Directories() []string {
 	return []string{"public", "router", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "removed", "ledger", "orders", "imports", "sts", "tlsrpt"}
@@ -77,7 +77,7 @@ func (p Plan) TryEscape() []Attempt {
 	return list
 }
 
-// another is a user that a process is not.
+// another returns a user that a process is not.
 func another(uid int) int {
 	const nobody = 65534
 	if uid == nobody {
@@ -160,7 +160,7 @@ func openFile(path string, flag int) error {
 	return f.Close()
 }
 
-// anyFile is a file in a directory, "" if there is none.
+// anyFile returns a file in a directory, "" if there is none.
 func anyFile(dir string) string {
 	list, _ := os.ReadDir(dir) // what cannot be listed has none to try
 	for _, e := range list {
@@ -171,7 +171,7 @@ func anyFile(dir string) string {
 	return ""
 }
 
-// reason is an error without what was tried.
+// reason returns an error without what was tried.
 func reason(err error) string {
 	if e := syscall.Errno(0); errors.As(err, &e) {
 		return e.Error()

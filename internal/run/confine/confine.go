@@ -47,7 +47,7 @@ type Plan struct {
 	Socket  bool     // it makes a socket in the postoffice itself, METRICS
 }
 
-// PlanFor is the plan of a program by its name.
+// PlanFor returns the plan of a program by its name.
 func PlanFor(program string, c *config.Config) Plan {
 	// The stage reports errors in METRICS.
 	place, _ := c.Metrics(program)
@@ -202,7 +202,7 @@ func (p Plan) checkOwner(a *Account) error {
 	return nil
 }
 
-// below are the directories of the postoffice that a list of names selects: a * at
+// below returns the directories of the postoffice that a list of names selects: a * at
 // the end for all that begin so.
 func (p Plan) below(names []string) (paths []string) {
 	for _, n := range names {

@@ -46,8 +46,8 @@ func (p Plan) restrict() (string, error) {
 	return "abi " + strconv.Itoa(abi), nil
 }
 
-// rules are the profile: everything may be read but the postoffice, of which the profile's
-// directories can be used.
+// rules returns the profile: everything may be read but the postoffice, of which the
+// profile's directories can be used.
 func (p Plan) rules() ([]landlock.Rule, error) {
 	office, err := filepath.EvalSymlinks(p.Office)
 	if err != nil {

@@ -15,7 +15,7 @@ type Profile struct {
 	Free bool
 }
 
-// profiles are the daemons and agents that confine themselves. submit and zmctl run as
+// profiles returns the daemons and agents that confine themselves. submit and zmctl run as
 // whoever calls them and do not.
 func profiles() map[string]Profile {
 	return map[string]Profile{
@@ -40,7 +40,7 @@ func profiles() map[string]Profile {
 	}
 }
 
-// becoming is what is needed to work in other users' directories and to run programs as
+// becoming returns what is needed to work in other users' directories and to run programs as
 // they.
 func becoming() []cap.Value {
 	return []cap.Value{cap.CHOWN, cap.DAC_OVERRIDE, cap.DAC_READ_SEARCH, cap.FOWNER, cap.FSETID, cap.KILL, cap.SETGID, cap.SETUID}

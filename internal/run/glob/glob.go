@@ -147,8 +147,8 @@ func Check(pattern string) error {
 	return nil
 }
 
-// classEnd is the place of the ] that ends a class, -1 if there is none. The first character
-// of a class may be one.
+// classEnd returns the place of the ] that ends a class, -1 if there is none. The first
+// character of a class may be one.
 func classEnd(pattern string) int {
 	i := 1
 	if i < len(pattern) && pattern[i] == '!' {

@@ -51,8 +51,8 @@ func Start(argument string, settings *config.Config) (*net.UnixConn, error) {
 	return connection(ours)
 }
 
-// Inherited is the connection that Start has passed to this process. What this one starts
-// does not get it.
+// Inherited returns the connection that Start has passed to this process. What this one
+// starts does not get it.
 func Inherited() (*net.UnixConn, error) {
 	f := os.NewFile(3, "inherited")
 	defer f.Close() // the connection has one of its own

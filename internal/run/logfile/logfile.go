@@ -117,10 +117,10 @@ func setAside(path string) error {
 	return nil
 }
 
-// Path is the file's name.
+// Path returns the file's name.
 func (l *File) Path() string { return l.path }
 
-// In is what processes write to: each whole lines, at most 4096 bytes at once, so that
+// In returns what processes write to: each whole lines, at most 4096 bytes at once, so that
 // they do not mix.
 func (l *File) In() *os.File { return l.in }
 
@@ -225,7 +225,7 @@ func (l *File) put(line []byte) error {
 	return err
 }
 
-// count is how many lines there are, also of one without an end.
+// count returns how many lines there are, also of one without an end.
 func count(lines []byte) int {
 	n := bytes.Count(lines, []byte("\n"))
 	if len(lines) > 0 && lines[len(lines)-1] != '\n' {

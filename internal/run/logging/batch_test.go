@@ -14,7 +14,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// piped is a logger that writes into a pipe.
+// piped returns a logger that writes into a pipe.
 func piped(t *testing.T) (log *slog.Logger, read *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -37,7 +37,7 @@ func TestLinesComeWithoutFlush(t *testing.T) {
 	}
 }
 
-// available is what is in a pipe now.
+// available returns what is in a pipe now.
 func available(t *testing.T, r *os.File) string {
 	t.Helper()
 	b := make([]byte, 1<<16)

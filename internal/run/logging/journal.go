@@ -26,8 +26,8 @@ func isJournal(f *os.File) bool {
 	return ok && named == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }
 
-// priority is what the journal wants before a line that slog has written, sd-daemon(3). An
-// info line has none: the service's SyslogLevel= holds, which is info.
+// priority returns what the journal wants before a line that slog has written, sd-daemon(3).
+// An info line has none: the service's SyslogLevel= holds, which is info.
 func priority(line []byte) string {
 	// Time and level come first; neither has a blank or a quote in it.
 	level := []byte(nil)

@@ -11,7 +11,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// journalled is what New writes into a file that JOURNAL_STREAM names, or another.
+// journalled returns what New writes into a file that JOURNAL_STREAM names, or another.
 func journalled(t *testing.T, format string, named bool) []string {
 	t.Helper()
 	f := assert.Get(os.Create(filepath.Join(t.TempDir(), "stream")))(t)

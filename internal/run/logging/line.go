@@ -40,7 +40,7 @@ func ParseLine(line []byte) (Line, bool) {
 	return parseTint(string(line))
 }
 
-// Get is a field's value, "" if there is none.
+// Get returns a field's value, "" if there is none.
 func (l *Line) Get(key string) string {
 	for i := range l.Fields {
 		if l.Fields[i].Key == key {
@@ -50,7 +50,7 @@ func (l *Line) Get(key string) string {
 	return ""
 }
 
-// Duration is a field that holds a time, which JSON has in nanoseconds.
+// Duration returns a field that holds a time, which JSON has in nanoseconds.
 func (l *Line) Duration(key string) (time.Duration, bool) {
 	text := l.Get(key)
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {

@@ -74,7 +74,7 @@ func (m *Memo[V]) drop(now time.Time) {
 	}
 }
 
-// Len is how many answers are held.
+// Len returns how many answers are held.
 func (m *Memo[V]) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

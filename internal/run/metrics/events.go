@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Log is a log whose lines of level info and above are counted by their event word and
+// Log returns a log whose lines of level info and above are counted by their event word and
 // level, also those that LOGLEVEL keeps out of it. Without a Set it is log.
 func (s *Set) Log(log *slog.Logger) *slog.Logger {
 	if s == nil {

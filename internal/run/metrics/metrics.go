@@ -115,7 +115,7 @@ func (v *vector[T]) with(values []string) *T {
 	return t
 }
 
-// all are the label sets that there are, in the order of their values.
+// all returns the label sets that there are, in the order of their values.
 func (v *vector[T]) all() []labelled[T] {
 	v.mu.RLock()
 	list := slices.Clone(v.sets)
@@ -147,7 +147,7 @@ func (s *Set) Counter(name, help string, labels ...string) *Counters {
 	return c
 }
 
-// With is the counter of a label set.
+// With returns the counter of a label set.
 func (c *Counters) With(values ...string) *Counter {
 	if c == nil {
 		return nil
@@ -177,7 +177,7 @@ func Short() []float64 {
 	return []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}
 }
 
-// Long are the bounds for the life of mail.
+// Long returns the bounds for the life of mail.
 func Long() []float64 {
 	return []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 43200, 86400, 259200, 432000}
 }
@@ -197,7 +197,7 @@ func (s *Set) Histogram(name, help string, bounds []float64, labels ...string) *
 	return h
 }
 
-// With is the histogram of a label set.
+// With returns the histogram of a label set.
 func (h *Histograms) With(values ...string) *Histogram {
 	if h == nil {
 		return nil
@@ -205,7 +205,7 @@ func (h *Histograms) With(values ...string) *Histogram {
 	return h.v.with(values)
 }
 
-// Since is the time since began; -1, which Observe does not count, without a histogram:
+// Since returns the time since began; -1, which Observe does not count, without a histogram:
 // then the clock is not read.
 func (h *Histogram) Since(began time.Time) time.Duration {
 	if h == nil || began.IsZero() {

@@ -23,7 +23,7 @@ const (
 	pause       = time.Second      // after an error of accept(2)
 )
 
-// Socket is the name of the Unix socket in the postoffice on which a program's numbers
+// Socket returns the name of the Unix socket in the postoffice on which a program's numbers
 // are read.
 func Socket(program string) string { return ".metrics." + program }
 

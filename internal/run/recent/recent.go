@@ -46,5 +46,5 @@ func (s *Set[K]) Drop(k K) {
 	delete(s.old, k)
 }
 
-// Len is how many keys are kept; one that is kept twice counts twice.
+// Len returns how many keys are kept; one that is kept twice counts twice.
 func (s *Set[K]) Len() int { return len(s.young) + len(s.old) }

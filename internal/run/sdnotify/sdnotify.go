@@ -29,7 +29,7 @@ type Service struct {
 // asks is how often the main loop is asked within the watchdog's time.
 const asks = 4
 
-// FromEnvironment is the service that the manager has started this process as, nil if
+// FromEnvironment returns the service that the manager has started this process as, nil if
 // there is none.
 func FromEnvironment(log *slog.Logger) *Service {
 	if os.Getenv("NOTIFY_SOCKET") == "" {

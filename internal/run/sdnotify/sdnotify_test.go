@@ -15,7 +15,7 @@ import (
 // deadline is when a test gives up.
 const deadline = 10 * time.Second
 
-// systemd is the end of systemd, with a watchdog in microseconds; "": none.
+// systemd returns the end of systemd, with a watchdog in microseconds; "": none.
 func systemd(t *testing.T, watchdog string) *net.UnixConn {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -27,7 +27,7 @@ func systemd(t *testing.T, watchdog string) *net.UnixConn {
 	return c
 }
 
-// told is the next thing that the manager hears.
+// told returns the next thing that the manager hears.
 func told(t *testing.T, c *net.UnixConn, within time.Duration) (string, bool) {
 	t.Helper()
 	assert.Must(t, c.SetReadDeadline(time.Now().Add(within)))

@@ -62,14 +62,14 @@ func (r *Recipient) Param(key string) string {
 	return ""
 }
 
-// doubt is the event that a recipient's message is sent again.
+// doubt returns the event that a recipient's message is sent again.
 func (a *Agent) doubt(recipient int64, owner string) workspec.Event {
 	return workspec.Event{Time: a.now(), Recipient: recipient, Event: workspec.EventInDoubt,
 		Attrs: []workspec.Attr{{Key: "owner", Value: owner}},
 		Text:  "its agent died after it had sent the message; it is sent again"}
 }
 
-// taken is the event that a recipient's lock is taken from a dead owner that may have
+// taken returns the event that a recipient's lock is taken from a dead owner that may have
 // delivered. An agent that settles doubts writes it before it overwrites the lock: if it
 // dies, too, before it has found out, the doubt about the first owner must not vanish with
 // that owner's lock.
@@ -78,7 +78,7 @@ func (a *Agent) taken(recipient int64, owner int) workspec.Event {
 		Attrs: []workspec.Attr{{Key: "owner", Value: strconv.Itoa(owner)}}}
 }
 
-// answer is the answer to the scheduler about a recipient of a message.
+// answer returns the answer to the scheduler about a recipient of a message.
 func (a *Agent) answer(message string, r *Recipient) taproto.Answer {
 	res := &r.result
 	to := taproto.Answer{Number: number(message), Offset: r.Offset, Text: res.Reply}
@@ -111,7 +111,7 @@ func (a *Agent) answer(message string, r *Recipient) taproto.Answer {
 	return to
 }
 
-// number is the decimal number at the start of the i field.
+// number returns the decimal number at the start of the i field.
 func number(s string) uint64 {
 	end := 0
 	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
@@ -132,7 +132,7 @@ func (a *Agent) diagnostic(r *Recipient) *workspec.Diagnostic {
 	}
 }
 
-// notary is the delivery status part: RFC 3464 §2.3.
+// notary returns the delivery status part: RFC 3464 §2.3.
 func (a *Agent) notary(r *Recipient) workspec.Notary {
 	res := &r.result
 	n := workspec.Notary{

@@ -16,7 +16,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// cutDisk is a test disk with one queued message: to delivered@h, failed@h, which
+// cutDisk returns a test disk with one queued message: to delivered@h, failed@h, which
 // is to fail, and wanted@h, who wants a success report; behind them to somebody at each of
 // as many other hosts.
 func cutDisk(t *testing.T, others int) (*cutfs.FS, string) {

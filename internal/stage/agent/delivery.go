@@ -69,7 +69,7 @@ func (d *Delivery) close() {
 	}
 }
 
-// Header is the header block to send for a group: whole lines without the empty
+// Header returns the header block to send for a group: whole lines without the empty
 // line after them. It must not be changed.
 func (d *Delivery) Header(g *workspec.Group) []byte {
 	return d.text.Slice(g.HeaderOffset, g.HeaderEnd)

@@ -103,7 +103,7 @@ func TestDel1KilledWhileAnotherAgentSends(t *testing.T) {
 	}
 }
 
-// inDoubt are the recipients that a history says are in doubt by an owner.
+// inDoubt returns the recipients that a history says are in doubt by an owner.
 func (s *spool) inDoubt(name string, owner int) (list []int64) {
 	for _, e := range s.Spec(name).History {
 		if e.Event == workspec.EventInDoubt && e.Get("owner") == strconv.Itoa(owner) {
@@ -114,7 +114,7 @@ func (s *spool) inDoubt(name string, owner int) (list []int64) {
 	return list
 }
 
-// of are a host's recipients.
+// of returns a host's recipients.
 func (s *spool) of(name, host string) (list []int64) {
 	for _, r := range s.Spec(name).Groups[0].Recipients {
 		if r.Host == host {

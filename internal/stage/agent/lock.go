@@ -59,7 +59,7 @@ func findNeighbours(text *workspec.Partial, list []*Recipient) {
 	}
 }
 
-// neighbours is how many of the first recipients are adjacent, at least one.
+// neighbours returns how many of the first recipients are adjacent, at least one.
 func neighbours(list []*Recipient) int {
 	n := 1
 	for n < len(list) && list[n].beside && list[n].index == list[n-1].index+1 && list[n].Offset-list[0].Offset <= together {

@@ -80,11 +80,11 @@ func (m *message) Body() io.Reader {
 	return io.NewSectionReader(m.Message, m.body, m.BodySize())
 }
 
-// BodySize is how many bytes Body reads.
+// BodySize returns how many bytes Body reads.
 func (m *message) BodySize() int64 { return m.Size - m.body }
 
-// ID is the message's spool ID. It takes a system call, and is needed only for log lines,
-// which are rare.
+// ID returns the message's spool ID. It takes a system call, and is needed only for log
+// lines, which are rare.
 func (m *message) ID() postoffice.SpoolID {
 	m.idMu.Lock()
 	defer m.idMu.Unlock()

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// self is the path of the test program.
+// self returns the path of the test program.
 func self(t *testing.T) string {
 	t.Helper()
 	path, err := os.Executable()

@@ -157,7 +157,7 @@ func (f *faultyFS) failing(fail func(op, name string) error) {
 	f.fail = fail
 }
 
-// taken gives and forgets the operations so far.
+// taken returns and forgets the operations so far.
 func (f *faultyFS) taken() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -122,7 +122,7 @@ func TestAtk6CopyForTagsSurvivesEveryCut(t *testing.T) {
 	}
 }
 
-// tagsOK is how many recipients are delivered by their tags.
+// tagsOK returns how many recipients are delivered by their tags.
 func tagsOK(t *testing.T, disk *cutfs.FS, name string) (n int) {
 	t.Helper()
 	for _, r := range Parse(t, Read(t, disk, "transport/"+name)).Groups[0].Recipients {

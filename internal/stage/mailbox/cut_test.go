@@ -45,7 +45,7 @@ func (b below) SyncDir(name string) error { return b.FS.SyncDir(path.Join(b.dir,
 // cutDirs are a test disk's directories.
 type cutDirs struct{ fs *cutfs.FS }
 
-// at is an absolute path's name on the test disk.
+// at returns an absolute path's name on the test disk.
 func (cutDirs) at(name string) string { return path.Clean("." + path.Clean(name)) }
 
 func (c cutDirs) mkdir(dir string) error { return c.fs.Mkdir(c.at(dir), 0o700) }

@@ -47,7 +47,7 @@ func (m *Mailbox) result(d *agent.Delivery, r *agent.Recipient, err error) agent
 	return res
 }
 
-// classify gives the enhanced status code of an error and what a sender may read
+// classify returns the enhanced status code of an error and what a sender may read
 // of it, RFC 3463 §3.3, §3.4. No error of the system is permanent.
 func classify(err error) (status.Code, string) {
 	var f *fault

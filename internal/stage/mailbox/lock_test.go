@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deadPID is the pid of a process that has ended.
+// deadPID returns the pid of a process that has ended.
 func deadPID(t *testing.T) int {
 	t.Helper()
 	c := exec.Command("true")

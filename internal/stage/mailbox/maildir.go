@@ -225,7 +225,7 @@ func (m *Mailbox) adoptStore(dir string, t target) bool {
 	return m.adopt(above, path.Base(dir), unix.S_IFDIR, t)
 }
 
-// maildirName is a name that no other delivery on any host uses, and every attempt at
+// maildirName returns a name that no other delivery on any host uses, and every attempt at
 // this one: the message's seconds, then its spool ID and the recipient, or the first of those
 // who share the copy, then the host;
 // and the size for readers that sum up.

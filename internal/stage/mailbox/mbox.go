@@ -236,7 +236,7 @@ func (b *mbox) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// lead is what ends a message before ours, which begins at an offset, that does not
+// lead returns what ends a message before ours, which begins at an offset, that does not
 // end in an empty line: one that a crash tore, or that another program wrote.
 func (b *mbox) lead(at int64) (string, error) {
 	if at == 0 {

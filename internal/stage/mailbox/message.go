@@ -13,13 +13,13 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// topLines are what final delivery adds above the header, RFC 5321 §4.4.
+// topLines returns what final delivery adds above the header, RFC 5321 §4.4.
 func topLines(s workspec.Sender, recipient string) []byte {
 	s.Address = s.For(recipient)
 	return []byte("Return-Path: <" + senderAddress(s) + ">\nDelivered-To: " + recipient + "\n")
 }
 
-// senderAddress is the envelope sender without brackets; "" for the null sender.
+// senderAddress returns the envelope sender without brackets; "" for the null sender.
 func senderAddress(s workspec.Sender) string {
 	if s.Channel == "error" {
 		return ""
@@ -39,7 +39,7 @@ type message struct {
 	as        identity
 }
 
-// size is how many bytes write writes.
+// size returns how many bytes write writes.
 func (l *message) size() int64 {
 	return int64(len(l.top)) + int64(len(l.delivery.Header(l.recipient.Group))) + l.delivery.BodySize()
 }
@@ -101,7 +101,7 @@ func loops(d *agent.Delivery, g *workspec.Group, to string) error {
 	return nil
 }
 
-// fromLine is the line that parts messages in an mbox file: sender and time of
+// fromLine returns the line that parts messages in an mbox file: sender and time of
 // delivery in UTC, RFC 4155 appendix A.
 func fromLine(sender string, now time.Time) string {
 	if sender == "" {

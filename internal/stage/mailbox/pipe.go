@@ -26,7 +26,7 @@ type Pipe struct {
 	Head []string
 }
 
-// HeadLines are the lines that can precede what a program reads.
+// HeadLines returns the lines that can precede what a program reads.
 func HeadLines() []string { return []string{"from", "return-path", "delivered-to"} }
 
 const defaultPipeLimit = 15 * time.Minute
@@ -81,7 +81,7 @@ func (m *Mailbox) toPipe(d *agent.Delivery, r *agent.Recipient) agent.Result {
 	return res
 }
 
-// runsAs is the account that a recipient's program runs as: the owner of the file that
+// runsAs returns the account that a recipient's program runs as: the owner of the file that
 // names it (M48). Never root's, and that of the user nobody only if PIPENOBODY is set.
 func (m *Mailbox) runsAs(r *agent.Recipient) (account, error) {
 	uid := privilege(r.Privilege)
@@ -129,7 +129,7 @@ func ids(u *user.User) (uid, gid int, err error) {
 	return uid, gid, err
 }
 
-// workingDir is where a program runs: its user's home if there is one.
+// workingDir returns where a program runs: its user's home if there is one.
 func workingDir(home string) string {
 	if info, err := os.Stat(home); home == "" || err == nil && !info.IsDir() || os.IsNotExist(err) {
 		return "/"
@@ -137,7 +137,7 @@ func workingDir(home string) string {
 	return home
 }
 
-// pipeHead are the lines on top of what a program reads.
+// pipeHead returns the lines on top of what a program reads.
 func (m *Mailbox) pipeHead(r *agent.Recipient) []byte {
 	sender, original := sender(r), original(r)
 	var b []byte
@@ -160,14 +160,14 @@ func (m *Mailbox) pipeHead(r *agent.Recipient) []byte {
 	return b
 }
 
-// sender is the envelope's sender as this recipient's report goes to; "": none.
+// sender returns the envelope's sender as this recipient's report goes to; "": none.
 func sender(r *agent.Recipient) string {
 	s := r.Group.Sender
 	s.Address = s.For(r.Address)
 	return senderAddress(s)
 }
 
-// original is the address that the message was sent to, before an alias led to the
+// original returns the address that the message was sent to, before an alias led to the
 // program; "" if that is not known.
 func original(r *agent.Recipient) string {
 	kind, text, ok := strings.Cut(r.Param("ORCPT"), ";")
@@ -184,7 +184,7 @@ func original(r *agent.Recipient) string {
 // searchPath is where programs are looked for.
 const searchPath = "/usr/local/bin:/usr/bin:/bin"
 
-// environment is all that a program gets besides the message. What others have chosen
+// environment returns all that a program gets besides the message. What others have chosen
 // is made harmless for a shell that reads it without quotes.
 func environment(a account, r *agent.Recipient, id string) []string {
 	to := original(r)

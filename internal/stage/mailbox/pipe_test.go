@@ -19,7 +19,8 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// runner is a uid that programs run as in tests: ours, or that of the user nobody if we are root.
+// runner returns a uid that programs run as in tests: ours, or that of the user nobody if we
+// are root.
 func runner() string {
 	if os.Geteuid() == 0 {
 		return "4711"
@@ -27,7 +28,7 @@ func runner() string {
 	return strconv.Itoa(os.Geteuid())
 }
 
-// programTo is the r line of a program, sent to the address that an alias led from.
+// programTo returns the r line of a program, sent to the address that an alias led from.
 func programTo(command, uid, original string) workspec.Recipient {
 	r := workspec.Recipient{Channel: "pipe", Host: "pipe." + uid, Address: "|" + command, Privilege: uid}
 	if original != "" {
@@ -36,7 +37,7 @@ func programTo(command, uid, original string) workspec.Recipient {
 	return r
 }
 
-// openDir is a directory that everybody may write to.
+// openDir returns a directory that everybody may write to.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "pipe")
@@ -46,7 +47,7 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// newPipePost is a post whose programs get every line on top.
+// newPipePost returns a post whose programs get every line on top.
 func newPipePost(t *testing.T) *post {
 	p := newPost(t, "$MAIL/%u")
 	p.mailbox.c.Pipe.Head = HeadLines()

@@ -61,15 +61,15 @@ func (p *post) must(err error) {
 
 const testEnvelope = "from <s@example.org>\nto <r@example.org>\nenv-end\n"
 
-// ownUID is the privilege that needs no change of identity.
+// ownUID returns the privilege that needs no change of identity.
 func ownUID() string { return strconv.Itoa(os.Getuid()) }
 
-// mailTo is a local recipient's r line as the router writes it.
+// mailTo returns a local recipient's r line as the router writes it.
 func mailTo(address string) workspec.Recipient {
 	return workspec.Recipient{Channel: "local", Host: address, Address: address, Privilege: ownUID()}
 }
 
-// fileTo is a file's.
+// fileTo returns a file's.
 func fileTo(path string) workspec.Recipient {
 	return workspec.Recipient{Channel: "file", Host: "file." + ownUID(), Address: path, Privilege: ownUID()}
 }
@@ -126,7 +126,7 @@ func (p *post) deliver(sender, header, body string, r workspec.Recipient) {
 	p.one(p.do(p.queue(sender, header, body, r)), "\tok3 ")
 }
 
-// maildir is the content of the files in a Maildir's new/, in order of their names.
+// maildir returns the content of the files in a Maildir's new/, in order of their names.
 func (p *post) maildir(dir string) []string {
 	p.Helper()
 	var files []string

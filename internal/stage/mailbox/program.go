@@ -80,7 +80,7 @@ func (p *program) run(in *os.File) (e ended, err error) {
 	return e, nil
 }
 
-// cmd is the command without its pipes: started directly if no shell is needed.
+// cmd returns the command without its pipes: started directly if no shell is needed.
 func (p *program) cmd() *exec.Cmd {
 	args := []string{"/bin/sh", "-c", p.command}
 	if strings.HasPrefix(p.command, "/") && !strings.ContainsAny(p.command, "\"'`$\\;&|<>(){}[]*?~#!\t\n") {
@@ -211,7 +211,7 @@ const (
 	exNotFound      = 127
 )
 
-// result is the result of the recipient of a program that has ended.
+// result returns the result of the recipient of a program that has ended.
 func (e *ended) result() agent.Result {
 	code, how := e.verdict()
 	first, _, _ := strings.Cut(strings.TrimSpace(e.output), "\n")
@@ -232,7 +232,7 @@ func (e *ended) result() agent.Result {
 	return agent.Result{Outcome: code.Outcome(), Code: code, Reply: reply, Text: how + "\n" + printable(e.output)}
 }
 
-// verdict is the status of a program's end, and a description.
+// verdict returns the status of a program's end, and a description.
 func (e *ended) verdict() (status.Code, string) {
 	exit := e.state.ExitStatus()
 	code, permanent := sysexits[exit]

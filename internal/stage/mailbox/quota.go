@@ -215,7 +215,7 @@ func counted(box durable.FS) (sum, count int64, err error) {
 	return sum, count, nil
 }
 
-// sizeOf is a message's size, from its name if that has it.
+// sizeOf returns a message's size, from its name if that has it.
 func sizeOf(box durable.FS, dir, name string) (int64, bool) {
 	if strings.HasPrefix(name, ".") {
 		return 0, false

@@ -93,7 +93,7 @@ func hasTag(local, login string) bool {
 	return login != "" && len(local) > len(login) && strings.EqualFold(local[:len(login)], login)
 }
 
-// privilege is the uid in an r line; what cannot be read has none.
+// privilege returns the uid in an r line; what cannot be read has none.
 func privilege(s string) int {
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err != nil {
@@ -124,7 +124,7 @@ func copies(d *agent.Delivery) [][]*agent.Recipient {
 	return out
 }
 
-// leadOf is the recipient after whom the copy is named that a recipient gets.
+// leadOf returns the recipient after whom the copy is named that a recipient gets.
 func leadOf(d *agent.Delivery, r *agent.Recipient) *workspec.Recipient {
 	if !shares(d, r.Recipient, r.Group) {
 		return r.Recipient
@@ -200,7 +200,7 @@ func parseTemplate(s string) (template, error) {
 	return t, nil
 }
 
-// expand gives the path for a user. The values must be safe elements, home a path.
+// expand returns the path for a user. The values must be safe elements, home a path.
 func (t *template) expand(login, home, domain string) (string, error) {
 	var b strings.Builder
 	for i, p := range t.parts {

@@ -25,7 +25,7 @@ func refused(name string, st *unix.Stat_t, why string) error {
 	}
 }
 
-// owner is the uid that a store must have: without root's privilege everything is ours.
+// owner returns the uid that a store must have: without root's privilege everything is ours.
 func (m *Mailbox) owner(t target) int {
 	if !m.creds.root {
 		return os.Geteuid()
@@ -133,7 +133,7 @@ func openWay(dir string, uid int) (fd int, st unix.Stat_t, err error) {
 	}
 }
 
-// readLink is where an open symbolic link leads.
+// readLink returns where an open symbolic link leads.
 func readLink(fd int) (string, error) {
 	b := make([]byte, unix.PathMax)
 	n, err := count(func() (int, error) { return unix.Readlinkat(fd, "", b) })

@@ -23,7 +23,7 @@ func (p *post) wantRefused(path string) {
 	}
 }
 
-// openMail is a post with a mail directory that everybody writes to, as with mode 1777.
+// openMail returns a post with a mail directory that everybody writes to, as with mode 1777.
 func openMail(t *testing.T, template string) *post {
 	t.Helper()
 	p := asRoot(t, template)
@@ -63,7 +63,7 @@ func TestSec6PlantedMboxIsNotWritten(t *testing.T) {
 	}
 }
 
-// plainName is a template as the name of a test, of which its directories are named.
+// plainName returns a template as the name of a test, of which its directories are named.
 func plainName(template string) string {
 	return strings.NewReplacer("$MAIL/", "", "%u", "user").Replace(template)
 }

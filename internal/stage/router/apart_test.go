@@ -26,7 +26,7 @@ import (
 
 var seed = flag.Uint64("seed", 0, "of tests that use random numbers; 0: another one each time")
 
-// random gives a generator whose seed a failing test shows.
+// random returns a generator whose seed a failing test shows.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
 	s := *seed
@@ -110,12 +110,12 @@ func (s *slowServer) aliases(c *Config) {
 	c.Rules.Source = table.Options{Timeout: time.Hour}
 }
 
-// elsewhere is the answer that key's mail goes to another host.
+// elsewhere returns the answer that key's mail goes to another host.
 func elsewhere(key string) socketmap.Reply {
 	return socketmap.Reply{Status: socketmap.OK, Text: key + "@elsewhere.example"}
 }
 
-// toMany is a message to name0, name1, … in our domain.
+// toMany returns a message to name0, name1, … in our domain.
 func toMany(name string, n int) string {
 	var b strings.Builder
 	b.WriteString("from <q@example.net>\n")

@@ -41,7 +41,7 @@ func (c *cutter) start(disk *cutfs.FS, ahead time.Duration) (*Router, error) {
 	return New(p, config)
 }
 
-// live is what a router does at its start.
+// live returns what a router does at its start.
 func (c *cutter) live(disk *cutfs.FS, ahead time.Duration) (*Router, error) {
 	r, err := c.start(disk, ahead)
 	if err != nil {

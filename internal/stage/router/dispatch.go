@@ -112,7 +112,7 @@ func newDispatcher(r *Router, hints hintSource) *dispatcher {
 		watch: func(string) {}, classes: classes{{dir: r.po.Router.Dir()}}, sinceAged: turns, sinceLast: turns}
 }
 
-// next is what a worker is to get: by directory, and in each by age. A message that
+// next returns what a worker is to get: by directory, and in each by age. A message that
 // waits in a lower directory for too long gets each fourth turn. One that has ended
 // routers waits until there is nothing else, but not for ever, and runs alone: what dies
 // with it would be suspected too (M8).

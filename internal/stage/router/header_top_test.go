@@ -24,7 +24,7 @@ func plainDates(header string) string {
 	return header
 }
 
-// below is a header without the Received field on its top.
+// below returns a header without the Received field on its top.
 func below(t *testing.T, m routed) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(m.header(), "\n\tid ")

@@ -33,8 +33,8 @@ func writeLists(t testing.TB, conf string, files map[string]string) {
 	}
 }
 
-// people is a list's file of n members in their order, none of which stands where sorting
-// would put it.
+// people returns a list's file of n members in their order, none of which stands where
+// sorting would put it.
 func people(n int, name string) string {
 	var b strings.Builder
 	for i := range n {
@@ -43,7 +43,7 @@ func people(n int, name string) string {
 	return b.String()
 }
 
-// senders is the groups of a specification: sender, VERP, number of recipients.
+// senders returns the groups of a specification: sender, VERP, number of recipients.
 func senders(m *routed) string {
 	var list []string
 	for _, g := range m.spec.Groups {

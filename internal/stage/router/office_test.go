@@ -113,13 +113,13 @@ type routed struct {
 	message []byte // the message file
 }
 
-// header is the header block to be sent.
+// header returns the header block to be sent.
 func (m *routed) header() string {
 	g := m.spec.Groups[0]
 	return string(m.file[g.HeaderOffset:g.HeaderEnd])
 }
 
-// recipients is what the r lines say.
+// recipients returns what the r lines say.
 func (m *routed) recipients() []string {
 	var list []string
 	for _, g := range m.spec.Groups {

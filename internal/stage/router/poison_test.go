@@ -13,7 +13,7 @@ import (
 	"zmailer/internal/run/logtest"
 )
 
-// limited is a router that may use so little memory that a message with very many
+// limited returns a router that may use so little memory that a message with very many
 // recipients makes the process die.
 func limited(t *testing.T, program string) string {
 	t.Helper()
@@ -22,7 +22,7 @@ func limited(t *testing.T, program string) string {
 	return path
 }
 
-// poison is a message that makes limited die.
+// poison returns a message that makes limited die.
 func poison() string {
 	return "from <q@example.net>\n" + strings.Repeat("to <poison@example.net>\n", 500_000) + "env-end\n\n"
 }

@@ -15,7 +15,7 @@ import (
 	"zmailer/internal/stage/router/route"
 )
 
-// recipes are the programs of docs/router.star.md, by their numbers.
+// recipes returns the programs of docs/router.star.md, by their numbers.
 func recipes(t *testing.T) map[int]string {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/router.star.md")

@@ -120,7 +120,7 @@ func (d *dispatcher) work(ctx, base context.Context) {
 	}
 }
 
-// await gives the next message, when there is one. ok is false when ctx is done.
+// await returns the next message, when there is one. ok is false when ctx is done.
 func (d *dispatcher) await(ctx context.Context) (o job, ok bool) {
 	for ctx.Err() == nil {
 		d.r.c.Service.Alive()

@@ -39,7 +39,7 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, errors.Join(os.Mkdir(programDir, 0o755), suite.BuildOne(path, "router"))
 })
 
-// program is the real router.
+// program returns the real router.
 func program(t *testing.T) string {
 	t.Helper()
 	path := assert.Get(built())(t)

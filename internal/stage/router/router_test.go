@@ -111,7 +111,7 @@ func TestOnlyRegularFilesWithANumberAreTaken(t *testing.T) {
 	}
 }
 
-// reason is what is beside a message that was put aside.
+// reason returns what is beside a message that was put aside.
 func (o *office) reason(dir string, a postoffice.Accepted) string {
 	o.t.Helper()
 	b, err := os.ReadFile(filepath.Join(o.dir, dir, fmt.Sprint("reason.", a.ID.Ino)))

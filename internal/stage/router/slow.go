@@ -171,7 +171,7 @@ func (c *waitlist) take() {
 	c.queue = c.queue[1:]
 }
 
-// nextSlow is the first message for which there was no place, if there is one now.
+// nextSlow returns the first message for which there was no place, if there is one now.
 func (d *dispatcher) nextSlow() (o job, ok bool) {
 	if len(d.waitlist.queue) == 0 {
 		return job{}, false
@@ -181,8 +181,8 @@ func (d *dispatcher) nextSlow() (o job, ok bool) {
 	return d.waitlist.queue[0], d.slots.free()
 }
 
-// nextLast is the first message that has crashed routers, if it is to be routed now. ok is
-// false and wait true if nothing else is to begin before.
+// nextLast returns the first message that has crashed routers, if it is to be routed now. ok
+// is false and wait true if nothing else is to begin before.
 func (d *dispatcher) nextLast(waits bool) (o job, ok, wait bool) {
 	due := len(d.suspects.queue) > 0 && d.sinceLast >= turns-1 && d.now().Sub(d.suspects.since[d.suspects.queue[0].name]) >= lastWait
 	d.mu.Lock()

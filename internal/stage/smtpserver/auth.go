@@ -50,7 +50,7 @@ type login struct {
 	failures int             // wrong passwords on this connection
 }
 
-// mechanisms are what a client may authenticate with now: on a port for submission, and
+// mechanisms returns what a client may authenticate with now: on a port for submission, and
 // in the clear only from this machine, unless AUTHPLAINTEXT allows more (RFC 4954 section 4).
 func (l *login) mechanisms() []string {
 	if !l.offered() || !l.safe() {

@@ -128,7 +128,7 @@ var portSettings = map[session.Role]string{
 	session.RoleSubmissions: "SUBMISSIONSLISTEN", session.RoleLMTP: "LMTPLISTEN",
 }
 
-// ports are the configured addresses, in place of which systemd may have passed sockets.
+// ports returns the configured addresses, in place of which systemd may have passed sockets.
 func (c *Ports) ports() (ports []listen.Port) {
 	for _, role := range session.Roles() {
 		p := listen.Port{Role: role, Setting: portSettings[role], Addrs: c.Listen[role], Open: c.Activated[role]}

@@ -54,7 +54,7 @@ const (
 	idle    = "+OK; an ETRN didn't start anything."
 )
 
-// specs are the requests in transport/.
+// specs returns the requests in transport/.
 func (r *running) specs() (list []string) {
 	r.t.Helper()
 	for _, name := range r.names(postoffice.Transport) {

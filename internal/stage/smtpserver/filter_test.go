@@ -21,7 +21,7 @@ func filter(t testing.TB, f *miltertest.Filter) *miltertest.Filter {
 	return f.Serve(t)
 }
 
-// heard is what the filter got since the last call.
+// heard returns what the filter got since the last call.
 func heard(f *miltertest.Filter) string { return strings.Join(f.Heard(), "|") }
 
 // with has the server ask filters.

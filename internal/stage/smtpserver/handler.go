@@ -168,7 +168,7 @@ func (h *handler) refuse(v access.Verdict, to address.Mailbox) *session.Reply {
 	return r
 }
 
-// reply is the reply of a Reject or a Defer.
+// reply returns the reply of a Reject or a Defer.
 func reply(v access.Verdict) *session.Reply {
 	code, st, text := v.Reply()
 	return &session.Reply{Code: code, Status: st, Text: text}
@@ -185,8 +185,8 @@ func (h *handler) trusted() bool {
 	return h.client.User != "" || h.rules.IsRelayNet(h.client.Addr.Addr())
 }
 
-// protocolName is the protocol of a message as Received lines name it (RFC 3848, RFC 6531
-// section 4.3): UTF8, SMTP or LMTP, S in TLS, A from an authenticated user.
+// protocolName returns the protocol of a message as Received lines name it (RFC 3848, RFC
+// 6531 section 4.3): UTF8, SMTP or LMTP, S in TLS, A from an authenticated user.
 func protocolName(m *session.Mail, c *session.Client) string {
 	word := m.Protocol
 	if word == "SMTP" {
@@ -204,8 +204,8 @@ func protocolName(m *session.Mail, c *session.Client) string {
 	return word
 }
 
-// receivedFrom is the client for the Received line: the name in its greeting, then what is
-// known.
+// receivedFrom returns the client for the Received line: the name in its greeting, then what
+// is known.
 func (h *handler) receivedFrom() string {
 	known := literal(h.client.Addr)
 	if h.client.Name != "" {
@@ -214,7 +214,7 @@ func (h *handler) receivedFrom() string {
 	return session.SafeName(h.client.Helo) + " (" + known + ")"
 }
 
-// literal is an address for the Received line: "[192.0.2.1]:25" or
+// literal returns an address for the Received line: "[192.0.2.1]:25" or
 // "[IPv6:2001:db8::1]:25" (RFC 5321 section 4.1.3); "local" for a Unix socket, "unknown" for
 // one that a proxy does not name.
 func literal(a netip.AddrPort) string {

@@ -37,7 +37,7 @@ func (s *server) turnAway(c *connection, enhanced, text string) {
 	c.Refuse(session.NewReply(421, enhanced, s.Hostname+" "+text))
 }
 
-// tooMany is the reply's text for a limit that was reached.
+// tooMany returns the reply's text for a limit that was reached.
 func tooMany(err error) string {
 	var e *limits.Excess
 	if !errors.As(err, &e) {
@@ -97,7 +97,7 @@ func (h *handler) checkRcpt() *session.Reply {
 	return nil
 }
 
-// maxRecipients is the limit for one message of the client; 0: none. On ports for
+// maxRecipients returns the limit for one message of the client; 0: none. On ports for
 // submission only authenticated clients name any.
 func (h *handler) maxRecipients() int {
 	most, unauth := h.Limits.MaxRecipients, h.Limits.MaxRecipientsUnauth

@@ -236,8 +236,8 @@ func TestRefusedRecipientsCostTheOthersNothing(t *testing.T) {
 	})
 }
 
-// minutes is a clock that goes on by one at each call, so that what the machine has left is
-// measured anew.
+// minutes returns a clock that goes on by one at each call, so that what the machine has left
+// is measured anew.
 func minutes() func() time.Time {
 	var n atomic.Int64
 	start := time.Now()

@@ -42,7 +42,7 @@ func newMeters(s *metrics.Set) meters {
 	}
 }
 
-// now is the time, if durations are measured.
+// now returns the time, if durations are measured.
 func (m *meters) now() time.Time {
 	if m.messages == nil {
 		return time.Time{}

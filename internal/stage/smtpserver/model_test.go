@@ -127,8 +127,8 @@ func (r *running) converse(random *rand.Rand, said []byte, lmtp bool) [][]string
 	return replies
 }
 
-// randomSession is what a client sends: mostly sessions as they should be, with commands that
-// are out of place, altered or cut off.
+// randomSession returns what a client sends: mostly sessions as they should be, with commands
+// that are out of place, altered or cut off.
 func randomSession(random *rand.Rand, lmtp bool) []byte {
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
 	hello := "EHLO"
@@ -265,7 +265,7 @@ var (
 	control    = regexp.MustCompile("[\x00-\x08\x0b-\x1f\x7f]")
 )
 
-// words are the verb in upper case and its argument.
+// words returns the verb in upper case and its argument.
 func words(line string) (verb, arg string) {
 	end := strings.IndexAny(line, " \t")
 	if end < 0 {

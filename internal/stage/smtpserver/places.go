@@ -28,7 +28,7 @@ type place struct {
 	addr    netip.AddrPort // of the client, as a proxy names it
 }
 
-// publicPlaces is how many public connections there may be; 0: any number.
+// publicPlaces returns how many public connections there may be; 0: any number.
 func (s *server) publicPlaces() int { return s.Limits.MaxConnections - s.Limits.MaxConnections/5 }
 
 // isPublic reports whether any host may have made the connection. The client of a proxy is
@@ -146,9 +146,9 @@ func (s *server) evictFor(n *connection) bool {
 	return true
 }
 
-// leastWanted is the public connection that gives its place to a new one; nil: none. Those
-// that are idle are the first, then those without a transaction, then the others; of these
-// those of the address with the most connections, and of these the one that has made no
+// leastWanted returns the public connection that gives its place to a new one; nil: none.
+// Those that are idle are the first, then those without a transaction, then the others; of
+// these those of the address with the most connections, and of these the one that has made no
 // progress for longest. One that is not idle gives its place to a client of ours, or to an
 // address that has fewer connections.
 func (s *server) leastWanted(n *connection, now time.Time) (worst *connection) {

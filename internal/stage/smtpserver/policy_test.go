@@ -93,7 +93,7 @@ func TestFrozenMessageIsTakenAndHeld(t *testing.T) {
 	r.only()
 }
 
-// frozen is the one message in freezer/, with that cause, and the text beside it.
+// frozen returns the one message in freezer/, with that cause, and the text beside it.
 func (r *running) frozen(cause string) (message, reason string) {
 	r.t.Helper()
 	for _, name := range r.names(postoffice.Freezer) {

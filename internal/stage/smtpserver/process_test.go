@@ -28,8 +28,8 @@ var program = suite.Program{Name: "smtpserver"}
 
 func TestMain(m *testing.M) { os.Exit(program.Main(m)) }
 
-// command is the real program, on a postoffice of its own; limit goes before it in a shell
-// line.
+// command returns the real program, on a postoffice of its own; limit goes before it in a
+// shell line.
 func command(t *testing.T, limit string, args ...string) (*running, *exec.Cmd) {
 	t.Helper()
 	r := newOffice(t)
@@ -50,7 +50,7 @@ func (r *running) run(cmd *exec.Cmd) {
 	r.addr, r.addrs = addr.String(), []net.Addr{addr}
 }
 
-// process is a running program with one port.
+// process returns a running program with one port.
 func process(t *testing.T, limit string, args ...string) (*running, *exec.Cmd) {
 	t.Helper()
 	r, cmd := command(t, limit, append(args, "--listen", "127.0.0.1:0")...)

@@ -343,8 +343,8 @@ func (t *transaction) move(draft *postoffice.Draft) (postoffice.Accepted, error)
 	return a, nil
 }
 
-// refusal is the reply for a message that was not stored; it logs why. A fault of ours is
-// never answered with 5xx (S21): the client keeps the message.
+// refusal returns the reply for a message that was not stored; it logs why. A fault of ours
+// is never answered with 5xx (S21): the client keeps the message.
 func (t *transaction) refusal(err error) *session.Reply {
 	refused := func(r *session.Reply, more ...any) *session.Reply {
 		t.Log.Info("refused", append([]any{"from", t.envelope.From, "client", t.client.String(), "status", r.Status.String(), "reply", r.Text}, more...)...)

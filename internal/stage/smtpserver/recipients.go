@@ -24,7 +24,7 @@ type recipients struct {
 	pending int64             // bytes that the recipients take whose rules wait for the content
 }
 
-// count is how many recipients the message has.
+// count returns how many recipients the message has.
 func (t *transaction) count() int { return t.written + len(t.envelope.Recipients) }
 
 // add adds a recipient. pending: the policy keeps it, too. The first one finds memory

@@ -35,7 +35,7 @@ func (p *client) name(first, n int, want string) *client {
 	return p
 }
 
-// draft is the size of the one file in public/.
+// draft returns the size of the one file in public/.
 func (r *running) draft() int64 {
 	r.t.Helper()
 	names := r.names("public")

@@ -40,7 +40,7 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 // anyPort is a free port of this machine.
 const anyPort = "127.0.0.1:0"
 
-// on is the addresses of one role.
+// on returns the addresses of one role.
 func on(role session.Role, addrs ...string) map[session.Role][]string {
 	return map[session.Role][]string{role: addrs}
 }
@@ -174,7 +174,7 @@ func (r *running) message(name string) string {
 	return clientPort.ReplaceAllString(string(rest), "${1}PORT)")
 }
 
-// only is the one message in router/, which has to have these lines.
+// only returns the one message in router/, which has to have these lines.
 func (r *running) only(lines ...string) string {
 	r.t.Helper()
 	names := r.names("router")
@@ -189,7 +189,7 @@ func (r *running) only(lines ...string) string {
 	return got
 }
 
-// content is what follows the envelope of the one message.
+// content returns what follows the envelope of the one message.
 func (r *running) content() string {
 	r.t.Helper()
 	_, content, ok := strings.Cut(r.only(), "env-end\n")
@@ -380,7 +380,7 @@ const (
 	plain = "Subject: x\nTo: one\nTo: two\n\nhi\n"
 )
 
-// begin is a transaction to us.
+// begin returns a transaction to us.
 func (p *client) begin() *client {
 	p.t.Helper()
 	return p.from("a@example.net").to(toUs)
@@ -402,7 +402,7 @@ func (p *client) content(message, want string) string {
 	return p.say(".", want)
 }
 
-// mail is a whole transaction.
+// mail returns a whole transaction.
 func (p *client) mail(from, to, message, want string) string {
 	p.t.Helper()
 	return p.from(from).to(to).content(message, want)
@@ -417,7 +417,7 @@ func (p *client) chunk(content, last string) {
 // accepted is a reply that names a message.
 var accepted = regexp.MustCompile(`(?m)^250.* S\w+\r$`)
 
-// id is the spool ID in a 250 reply.
+// id returns the spool ID in a 250 reply.
 func (p *client) id(reply string) postoffice.SpoolID {
 	p.t.Helper()
 	words := strings.Fields(reply)

@@ -20,7 +20,7 @@ import (
 	"zmailer/internal/stage/smtpserver/session"
 )
 
-// version2 is a header of version 2 for a client.
+// version2 returns a header of version 2 for a client.
 func version2(t testing.TB, client string) string {
 	t.Helper()
 	a := netip.MustParseAddrPort(client)

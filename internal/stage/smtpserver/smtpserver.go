@@ -149,7 +149,7 @@ func newServer(c Config) (*server, error) {
 	return s, nil
 }
 
-// policy is the configuration of the rules.
+// policy returns the configuration of the rules.
 func (c *Config) policy() policy.Config {
 	p := c.Access
 	p.Hostname, p.Log = c.Hostname, c.Log

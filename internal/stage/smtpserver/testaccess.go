@@ -60,7 +60,7 @@ func TestAccess(c Config, args []string, out io.Writer) error {
 	return err
 }
 
-// explain is the decision of rules and checks, a line each.
+// explain returns the decision of rules and checks, a line each.
 func explain(ctx context.Context, p *policy.Policy, f *access.Facts) []string {
 	if v := p.CheckSender(ctx, f, session.Client{}); v.Action != access.None {
 		return []string{"rule     SENDERLOGIN", "verdict  " + describe(v)}
@@ -91,7 +91,7 @@ func explain(ctx context.Context, p *policy.Policy, f *access.Facts) []string {
 	return append(lines, fmt.Sprintf("rcpt     refused: 550 %s %s", x.Router.Code, x.Router.Text))
 }
 
-// describe is a verdict for operators.
+// describe returns a verdict for operators.
 func describe(v access.Verdict) string {
 	switch v.Action {
 	case access.Reject, access.Defer:

@@ -151,7 +151,7 @@ func (n *normaliser) keep(option, attached string) {
 	n.append(n.value(attached))
 }
 
-// value is the value attached to an option, or the next argument.
+// value returns the value attached to an option, or the next argument.
 func (n *normaliser) value(attached string) (string, bool) {
 	if attached != "" {
 		return attached, true

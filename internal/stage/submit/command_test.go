@@ -63,7 +63,7 @@ func TestOrdinaryUserSubmits(t *testing.T) {
 	assert.Equal(t, info.Sys().(*syscall.Stat_t).Uid, nobody, "owner of the file")
 }
 
-// waiting is the path of the one message that a router has to take next.
+// waiting returns the path of the one message that a router has to take next.
 func waiting(t *testing.T, dir string) string {
 	t.Helper()
 	from := "router"
@@ -144,7 +144,7 @@ func TestLargeMessageTakesConstantMemory(t *testing.T) {
 	}
 }
 
-// highWater is the most memory that a process had, in kB.
+// highWater returns the most memory that a process had, in kB.
 func highWater(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

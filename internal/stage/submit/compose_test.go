@@ -12,7 +12,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// composed is what is stored below the envelope lines.
+// composed returns what is stored below the envelope lines.
 func composed(t testing.TB, r io.Reader) (header, all string) {
 	t.Helper()
 	m := assert.Get(readText(r))(t)

@@ -59,7 +59,7 @@ func oneLineErrors(errs []error) error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// inputCode is the exit code for an error of reading standard input: there is none
+// inputCode returns the exit code for an error of reading standard input: there is none
 // at all, or its device fails.
 func inputCode(err error) int {
 	if errors.Is(err, unix.EIO) {

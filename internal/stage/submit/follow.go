@@ -333,7 +333,7 @@ func (f *follower) is(name string) bool {
 	return err == nil && postoffice.IDOf(info) == f.id
 }
 
-// recipients is a number with its noun.
+// recipients returns a number with its noun.
 func recipients(n int) string {
 	if n == 1 {
 		return "1 recipient"

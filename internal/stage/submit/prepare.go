@@ -54,7 +54,7 @@ func (s *submission) prepare() error {
 	return nil
 }
 
-// directory is the one that -P asks for. Settings that the router refuses are none here:
+// directory returns the one that -P asks for. Settings that the router refuses are none here:
 // mail is not refused because it could wait.
 func (s *submission) directory() (string, error) {
 	if s.Priority == "" {
@@ -166,7 +166,7 @@ func notify(list string) (string, error) {
 	return "NOTIFY=" + strings.Join(words, ","), nil
 }
 
-// oneWord is the upper-case form of an argument that must be one of two words.
+// oneWord returns the upper-case form of an argument that must be one of two words.
 func oneWord(flag, text, first, second string) (string, error) {
 	up := strings.ToUpper(text)
 	if up == "" || up == first || up == second {

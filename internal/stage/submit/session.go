@@ -338,8 +338,8 @@ func cutPath(s string) (m address.Mailbox, params []string, err error) {
 	return m, strings.Fields(s[end:]), err
 }
 
-// pathEnd is where a path ends: after the > outside of quotes, or at the first blank; -1 if
-// a bracket or a quote has no end.
+// pathEnd returns where a path ends: after the > outside of quotes, or at the first blank; -1
+// if a bracket or a quote has no end.
 func pathEnd(s string) int {
 	quoted := false
 	for i := 0; i < len(s); i++ {

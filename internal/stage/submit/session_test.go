@@ -23,7 +23,7 @@ func talk(t *testing.T, c Config, lines ...string) string {
 	return out.String()
 }
 
-// codes are the replies' codes, of several lines the last.
+// codes returns the replies' codes, of several lines the last.
 func codes(replies string) string {
 	return strings.Join(regexp.MustCompile(`(?m)^\d{3}(?: \d\.\d+\.\d+)?(?: |$)`).FindAllString(strings.ReplaceAll(replies, "\r", ""), -1), "")
 }

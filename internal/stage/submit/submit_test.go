@@ -39,7 +39,7 @@ func newPostOffice(t *testing.T) (string, *faultfs.FS) {
 	return dir, faulty
 }
 
-// list gives the names in a directory of the postoffice.
+// list returns the names in a directory of the postoffice.
 func list(t *testing.T, dir, sub string) (names []string) {
 	t.Helper()
 	for _, e := range assert.Get(os.ReadDir(filepath.Join(dir, sub)))(t) {
@@ -56,7 +56,7 @@ func nothing(t *testing.T, dir string) {
 	}
 }
 
-// stored are the messages in router/, without their octets lines.
+// stored returns the messages in router/, without their octets lines.
 func stored(t *testing.T, dir string) (texts []string) {
 	t.Helper()
 	for _, name := range list(t, dir, "router") {

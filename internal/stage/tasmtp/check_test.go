@@ -13,7 +13,7 @@ import (
 	"zmailer/internal/stage/tasmtp/mx/mxtest"
 )
 
-// settings is a configuration directory with these files.
+// settings returns a configuration directory with these files.
 func settings(t *testing.T, files map[string]string) *config.Config {
 	t.Helper()
 	dir := t.TempDir()

@@ -191,7 +191,7 @@ func (l *link) helloRefusal(err error) *refusal {
 	return why
 }
 
-// brief is the text of an error for a diagnostic, which names both ends anyway.
+// brief returns the text of an error for a diagnostic, which names both ends anyway.
 func brief(err error) string {
 	if broke := (*smtpclient.ConnError)(nil); errors.As(err, &broke) {
 		return broke.Phase.String() + ": " + cause(broke.Err).Error()
@@ -378,7 +378,7 @@ func interleave(addrs []target) []target {
 	return slices.Concat(order, six, other)
 }
 
-// behind is the addresses that come after one in the order in which they are tried.
+// behind returns the addresses that come after one in the order in which they are tried.
 func behind(addrs []target, t target) []target {
 	order := interleave(addrs)
 	return order[slices.Index(order, t)+1:]

@@ -28,7 +28,7 @@ func (r *Relay) Deliver(ctx context.Context, d *agent.Delivery) {
 	(&delivery{relay: r, ctx: ctx, d: d, parts: parts(d.Recipients, separated(d)), down: map[poolKey]*refusal{}}).run()
 }
 
-// keyOf is the key of a recipient's connection. Host names know no case, paths do.
+// keyOf returns the key of a recipient's connection. Host names know no case, paths do.
 func keyOf(rcpt *agent.Recipient) poolKey {
 	if strings.HasPrefix(rcpt.Host, "unix:") {
 		return poolKey{channel: rcpt.Channel, host: rcpt.Host}
@@ -361,7 +361,7 @@ func regroup(rcpts []*agent.Recipient, results []smtpclient.Result) [][]*agent.R
 	return groups
 }
 
-// result is the result of the recipients of a destination without a server.
+// result returns the result of the recipients of a destination without a server.
 func (why *refusal) result() agent.Result {
 	return agent.Result{
 		Outcome: why.outcome, Code: why.code, Reply: why.reply, Remote: why.remote, Text: why.text,

@@ -145,7 +145,7 @@ func TestRaceKeepsToTheSourcesOfItsZone(t *testing.T) {
 	}
 }
 
-// fullListener is an address whose queue of connections is full, so that the kernel
+// fullListener returns an address whose queue of connections is full, so that the kernel
 // answers no more of them.
 func fullListener(t *testing.T, address string) *net.TCPAddr {
 	t.Helper()

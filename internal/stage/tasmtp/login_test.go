@@ -27,7 +27,7 @@ type gate struct {
 	came  []string          // users that were let in
 }
 
-// answer is a Sink's Answer.
+// answer returns a Sink's Answer.
 func (g *gate) answer(command string) string {
 	text, ok := strings.CutPrefix(command, "AUTH PLAIN ")
 	if !ok {
@@ -58,8 +58,8 @@ func writeSecret(t *testing.T, path, text string) {
 	assert.Must(t, os.Rename(draft, path))
 }
 
-// loginStation is a station for a server that wants a login. It is on this machine, where a
-// password may go without TLS.
+// loginStation returns a station for a server that wants a login. It is on this machine,
+// where a password may go without TLS.
 func loginStation(t *testing.T, g *gate, sink *Sink, credentials, policies string, change ...func(*Config)) *station {
 	t.Helper()
 	sink.Answer = g.answer

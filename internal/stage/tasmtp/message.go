@@ -86,8 +86,8 @@ func (e *messageError) Error() string { return e.err.Error() }
 
 func (e *messageError) Unwrap() error { return e.err }
 
-// notSent is the results of recipients whose message could not be prepared. An error that
-// the message does not cause is ours, and temporary.
+// notSent returns the results of recipients whose message could not be prepared. An error
+// that the message does not cause is ours, and temporary.
 func notSent(err error, recipients int) []smtpclient.Result {
 	res := smtpclient.Result{Code: status.SystemTrouble, Phase: smtpclient.PhaseMail, Err: err}
 	if never := (*messageError)(nil); errors.As(err, &never) {
@@ -193,7 +193,7 @@ func hasField(header []byte, name string) bool {
 	return false
 }
 
-// sender is the address for MAIL; that of channel error is the null sender, whatever its
+// sender returns the address for MAIL; that of channel error is the null sender, whatever its
 // address is.
 func sender(rcpt *agent.Recipient) string {
 	s := &rcpt.Group.Sender

@@ -305,7 +305,7 @@ func (c *hopConn) command(line string) bool {
 	return c.act(verb, "", false, func() {}, noFault)
 }
 
-// between is the address of a MAIL or RCPT line.
+// between returns the address of a MAIL or RCPT line.
 func between(line string) string {
 	_, rest, _ := strings.Cut(line, "<")
 	address, _, _ := strings.Cut(rest, ">")

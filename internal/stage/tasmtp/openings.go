@@ -198,7 +198,7 @@ func (u *openings) awaitFree(ctx context.Context, addrs []target, until *time.Ti
 	}
 }
 
-// crowded is the refusal of an address with too many openings.
+// crowded returns the refusal of an address with too many openings.
 func crowded(t target) *refusal {
 	return &refusal{code: status.NoAnswer, weight: weightConnect, remote: t.remote(nil), crowded: true,
 		reply: fmt.Sprintf("%d connections already wait for an answer of %s; no further one is tried", openingsPerAddr, t.address)}

@@ -58,7 +58,7 @@ func (m *mute) next() net.Conn {
 	}
 }
 
-// names is a zone in which so many names are at one address each of those given.
+// names returns a zone in which so many names are at one address each of those given.
 func names(n int, addrs ...string) string {
 	var zone strings.Builder
 	for i := range n {

@@ -99,7 +99,7 @@ func (p *pool) join(e request) *link {
 	return l
 }
 
-// choose is the idle connection that was used last, since a server that drops idle
+// choose returns the idle connection that was used last, since a server that drops idle
 // connections has dropped the others first.
 func (p *pool) choose(e *request) *link {
 	for _, l := range slices.Backward(p.links) {
@@ -136,7 +136,7 @@ func (p *pool) evict(e *request) bool {
 	return false
 }
 
-// count is how many connections to a host, from the same sources, there are and will be.
+// count returns how many connections to a host, from the same sources, there are and will be.
 func (p *pool) count(key poolKey) int {
 	n := p.opening[key]
 	for _, l := range p.links {
@@ -248,7 +248,7 @@ func (p *pool) isSlow(key poolKey) bool {
 	return ok
 }
 
-// hostOf is a key without source and terms: facts about a server remain true when the
+// hostOf returns a key without source and terms: facts about a server remain true when the
 // files tls and credentials are read again.
 func hostOf(key poolKey) poolKey { return poolKey{channel: key.channel, host: key.host} }
 

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program is the path of ta-smtp as it is built from this tree.
+// program returns the path of ta-smtp as it is built from this tree.
 func program(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(os.Getenv(programDir), "ta-smtp")
@@ -60,7 +60,7 @@ func start(t *testing.T, s *Spool, conf string, args ...string) *Process {
 	return Start(t, command(t, s, conf, args...))
 }
 
-// conf is a configuration that sends to a sink.
+// conf returns a configuration that sends to a sink.
 func conf(s *Spool, sink *Sink, more ...string) string {
 	return fmt.Sprintf("POSTOFFICE=%s\nHOSTNAME=mta.zm.example.org\nSMTPPORT=%d\nRESOLVER=127.0.0.1:1\n%s\n", s.Dir, sink.Port(), strings.Join(more, "\n"))
 }

@@ -103,7 +103,7 @@ func (s *station) want(word taproto.Word, channel, host string) {
 	}
 }
 
-// status is the status that an answer has, or the diagnostic of a failure.
+// status returns the status that an answer has, or the diagnostic of a failure.
 func (s *station) status(name string, a taproto.Answer) string {
 	if list := s.Spec(name).Diagnostics; len(list) > 0 {
 		return list[0].Notary.Status
@@ -111,7 +111,7 @@ func (s *station) status(name string, a taproto.Answer) string {
 	return workspec.ParseNotary(a.Notary).Status
 }
 
-// words is the answers in short.
+// words returns the answers in short.
 func words(answers []taproto.Answer) string {
 	var s []string
 	for _, a := range answers {
@@ -120,7 +120,7 @@ func words(answers []taproto.Answer) string {
 	return strings.Join(s, "; ")
 }
 
-// closedPort is a TCP port of 127.0.0.1 on which nothing listens.
+// closedPort returns a TCP port of 127.0.0.1 on which nothing listens.
 func closedPort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

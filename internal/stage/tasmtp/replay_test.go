@@ -113,7 +113,7 @@ func sortAnswers(a []taproto.Answer) {
 	slices.SortFunc(a, func(a, b taproto.Answer) int { return cmp.Compare(a.Offset, b.Offset) })
 }
 
-// commands gives the client's lines of a recorded dialogue that begin with a verb,
+// commands returns the client's lines of a recorded dialogue that begin with a verb,
 // replies the server's.
 func commands(text, verb string) (lines []string) {
 	for l := range strings.SplitSeq(text, "\n") {
@@ -205,7 +205,7 @@ func compareServer(t *testing.T, jobs []recordedAnswers, sink *Sink) {
 	}
 }
 
-// recordedRcpt is the RCPT line of an answer, without what ZMailer's agent made up
+// recordedRcpt returns the RCPT line of an answer, without what ZMailer's agent made up
 // for the one message whose recipients have no N line.
 func recordedRcpt(a taproto.Answer) string {
 	line := commands(a.Text, "RCPT")[0]

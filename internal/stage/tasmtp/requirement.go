@@ -39,7 +39,7 @@ type requirement struct {
 	count *tlsrpt.Session // for TLS reports; nil: not counted, it is no domain's server
 }
 
-// insecure is the refusal of a server that does not meet the policy.
+// insecure returns the refusal of a server that does not meet the policy.
 func (g *requirement) insecure(reply string) *refusal {
 	return &refusal{code: notSecure, weight: weightServer, reply: reply + " (" + g.why + ")", mine: g.mine}
 }

@@ -46,7 +46,7 @@ const (
 	weightServer
 )
 
-// worse is the one of two refusals to report: of the same weight, the later one of an
+// worse returns the one of two refusals to report: of the same weight, the later one of an
 // address that was tried. If one server refuses this message alone, other messages may
 // still use it, whatever the next server replies.
 func worse(old, latest *refusal) *refusal {
@@ -75,7 +75,7 @@ var (
 	notNow    = status.Code{Class: 4, Subject: 3, Detail: 2}  // the system takes no messages
 )
 
-// lookupRefusal is the result of a lookup that gave nothing.
+// lookupRefusal returns the result of a lookup that gave nothing.
 func lookupRefusal(err error) *refusal {
 	switch mx.KindOf(err) {
 	case mx.NoDomain:

@@ -192,7 +192,7 @@ func (s *security) terms(d *destination, from string, require bool, header []byt
 	return t, nil
 }
 
-// login is what the client needs of an account.
+// login returns what the client needs of an account.
 func (t *terms) login() smtpclient.Account {
 	return smtpclient.Account{User: t.account.User, Password: t.account.Password}
 }

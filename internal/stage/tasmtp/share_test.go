@@ -34,7 +34,7 @@ func (s *station) together(n int, host string) []taproto.Answer {
 	return answers
 }
 
-// farFrom is the port of a server that is so far away.
+// farFrom returns the port of a server that is so far away.
 func farFrom(t *testing.T, addr string, way time.Duration) int {
 	t.Helper()
 	far := &peer.Far{To: addr, Way: way}
@@ -43,7 +43,7 @@ func farFrom(t *testing.T, addr string, way time.Duration) int {
 	return far.Port()
 }
 
-// rcptCounts is how often each recipient's message came.
+// rcptCounts returns how often each recipient's message came.
 func rcptCounts(messages []Taken) map[string]int {
 	n := map[string]int{}
 	for _, m := range messages {

@@ -57,7 +57,7 @@ func (s *signer) sign(d *agent.Delivery, c *content) error {
 	return nil
 }
 
-// author is the domain of the From field; "" unless it is unambiguous.
+// author returns the domain of the From field; "" unless it is unambiguous.
 func author(header []byte) string {
 	domain := ""
 	for _, f := range envelope.Fields(header) {
@@ -100,7 +100,7 @@ func clientAddr(rcvdFrom string) (netip.Addr, bool) {
 	return a.Unmap(), err == nil && strings.HasPrefix(rest, ")")
 }
 
-// signNets are the networks of SIGNNETS, or without it of RELAYNETS.
+// signNets returns the networks of SIGNNETS, or without it of RELAYNETS.
 func signNets(c *config.Config) ([]netip.Prefix, error) {
 	name := "SIGNNETS"
 	words := c.List(name)

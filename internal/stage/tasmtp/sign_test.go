@@ -53,7 +53,7 @@ func (s *testKey) use(c *Config) {
 	c.Log = slog.New(slog.NewTextHandler(&s.log, nil))
 }
 
-// verify gives the good signatures of what arrived, "" for none, or what is wrong.
+// verify returns the good signatures of what arrived, "" for none, or what is wrong.
 func (s *testKey) verify(t *testing.T, taken Taken) string {
 	t.Helper()
 	data := strings.TrimSuffix(strings.ReplaceAll(taken.Data, "\r\n..", "\r\n."), ".\r\n")

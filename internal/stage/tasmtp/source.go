@@ -58,7 +58,7 @@ func newZone(list []Source, helo string) (z zone, err error) {
 	return z, nil
 }
 
-// of is a message's origin. It is the same for all attempts of the message, in this
+// of returns a message's origin. It is the same for all attempts of the message, in this
 // life of the agent and in later ones (Z16), unless a rule on replies asked for the
 // next one; other messages have others.
 func (z *zone) of(d *agent.Delivery, rcpts []*agent.Recipient) (o origin) {
@@ -77,7 +77,7 @@ func (z *zone) of(d *agent.Delivery, rcpts []*agent.Recipient) (o origin) {
 	return o
 }
 
-// source is the one to use towards a target; false: the zone has none of its family.
+// source returns the one to use towards a target; false: the zone has none of its family.
 func (o origin) source(t target) (*source, bool) {
 	host, err := netip.ParseAddrPort(t.address)
 	if err != nil || o == (origin{}) {
@@ -108,7 +108,7 @@ func unusable(err error) bool {
 	return errors.As(err, &call) && call.Syscall == "bind"
 }
 
-// sourceRefusal is the result of a source that cannot be used. Other sources are not
+// sourceRefusal returns the result of a source that cannot be used. Other sources are not
 // tried: a message keeps its own.
 func (r *connector) sourceRefusal(s *source, err error) *refusal {
 	if !s.warned.Swap(true) {
@@ -118,7 +118,7 @@ func (r *connector) sourceRefusal(s *source, err error) *refusal {
 	return &refusal{code: badSetup, weight: weightOurs, reply: fmt.Sprintf("source %s cannot be used on this machine: %v", s.addr, cause(err))}
 }
 
-// noSource is the result of a target that the zone has no address for.
+// noSource returns the result of a target that the zone has no address for.
 func noSource(t target) *refusal {
 	return &refusal{code: status.Code{Class: 4, Subject: 3, Detail: 5}, weight: weightOurs,
 		reply: "no source of the zone is of the family of " + t.address}

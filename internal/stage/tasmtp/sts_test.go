@@ -76,7 +76,7 @@ func stsText(mode, mx string) string {
 	return fmt.Sprintf("version: STSv1\r\nmode: %s\r\nmx: %s\r\nmax_age: 604800\r\n", mode, mx)
 }
 
-// stsStation is a station that fetches policies from a host and keeps them on the disk.
+// stsStation returns a station that fetches policies from a host and keeps them on the disk.
 func stsStation(t *testing.T, ca *peer.CA, sink *Sink, h *policyHost, zone, policies string) (*station, *mxtest.Server, string) {
 	t.Helper()
 	var spool *Spool
@@ -195,7 +195,7 @@ func TestREQUIRETLSWaitsForWhatIsNotKnownNow(t *testing.T) {
 	}
 }
 
-// countedResults are those of today's file in tlsrpt/, "-" for a success.
+// countedResults returns those of today's file in tlsrpt/, "-" for a success.
 func countedResults(t *testing.T, dir string) string {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, tlsrpt.Dir, tlsrpt.Day(time.Now())))

@@ -118,7 +118,7 @@ func (r *security) tlsFailed(l *link, g *requirement, reason error) {
 	r.log.Info("tls-failed", "channel", l.key.channel, "host", l.key.host, "remote", l.remote, "reason", reason, "policy", g.why)
 }
 
-// resultType is what RFC 8460 §4.3 calls a failure.
+// resultType returns what RFC 8460 §4.3 calls a failure.
 func resultType(err error) string {
 	var name *tlspolicy.NameError
 	var host x509.HostnameError

@@ -23,7 +23,7 @@ there.test.     300 IN MX 10 mx.there.test.
 mx.there.test.  300 IN A  127.0.0.1
 `
 
-// tlsStation is a station whose server offers TLS, with a file tls.
+// tlsStation returns a station whose server offers TLS, with a file tls.
 func tlsStation(t *testing.T, sink *Sink, zone, policies string, change ...func(*Config)) (*station, *mxtest.Server) {
 	t.Helper()
 	dns := mxtest.Start(t, zone)

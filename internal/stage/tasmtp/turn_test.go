@@ -12,7 +12,7 @@ import (
 	"zmailer/internal/wire/smtpclient"
 )
 
-// wanted is a request for a connection on which nothing is sent.
+// wanted returns a request for a connection on which nothing is sent.
 func wanted(t *testing.T, key poolKey) request {
 	return request{key: key, open: func() (*link, *refusal) {
 		near, distant := Pipe()

@@ -86,7 +86,7 @@ func RouteKey(s string) (string, error) {
 	return Domain(s)
 }
 
-// Domain is a domain in the form that is compared.
+// Domain returns a domain in the form that is compared.
 func Domain(s string) (string, error) {
 	d, err := address.Mailbox{Local: "x", Domain: strings.TrimSuffix(s, ".")}.ASCIIDomain()
 	if err == nil && d == "" {

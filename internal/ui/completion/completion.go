@@ -14,7 +14,7 @@ import (
 	"zmailer/internal/admin/service"
 )
 
-// Shells are the shells that Script knows.
+// Shells returns the shells that Script knows.
 func Shells() []string { return []string{"bash", "zsh", "fish"} }
 
 // Script returns the script for a shell.
@@ -109,7 +109,7 @@ func dashed(name string) string {
 	return "--" + name
 }
 
-// valued are the flags that take a value.
+// valued returns the flags that take a value.
 func valued(p *lineEnd) []string {
 	var all []string
 	for _, f := range p.flags {
@@ -120,7 +120,7 @@ func valued(p *lineEnd) []string {
 	return all
 }
 
-// files are the flags that take the name of a file, of all commands.
+// files returns the flags that take the name of a file, of all commands.
 func files(list []*lineEnd) []string {
 	var all []string
 	for _, p := range list {
@@ -147,7 +147,7 @@ func onlyWords(list []offer) []string {
 // queuedIDs prints the spool IDs of queued mail.
 const queuedIDs = `zmctl queue 2>/dev/null | sed -n 's/^\(S[0-9A-Za-z_-]*\) .*/\1/p' | head -n 200`
 
-// withSubs are the commands that have subcommands.
+// withSubs returns the commands that have subcommands.
 func withSubs(list []*lineEnd) (names []string) {
 	for _, p := range list {
 		if p.sub != "" && !slices.Contains(names, p.command) {

@@ -16,7 +16,7 @@ import (
 	"zmailer/internal/ui/term"
 )
 
-// heading is what the groups of a kind have in common.
+// heading returns what the groups of a kind have in common.
 func heading(kind string) string {
 	switch kind {
 	case whatif.Fail:
@@ -45,7 +45,7 @@ func heading(kind string) string {
 	return "unknown"
 }
 
-// stateOf is the state of recipients of a kind; it colours the heading.
+// stateOf returns the state of recipients of a kind; it colours the heading.
 func stateOf(kind string) string {
 	switch kind {
 	case whatif.Fail, whatif.Drop:

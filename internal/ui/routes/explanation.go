@@ -131,7 +131,7 @@ func printTarget(b *strings.Builder, p term.Paint, t *route.ExplainedTarget, dep
 	fmt.Fprintf(b, "%s   %s\n", lead, text)
 }
 
-// colored is the conclusion in red, unless the message has moved on.
+// colored returns the conclusion in red, unless the message has moved on.
 func colored(e *route.Explanation, p term.Paint, text string) string {
 	if e.Verdict == route.VerdictGone {
 		return text
@@ -139,7 +139,8 @@ func colored(e *route.Explanation, p term.Paint, text string) string {
 	return p.Red(text)
 }
 
-// conclusion is what happens to the message as a whole, where its recipients do not show it.
+// conclusion returns what happens to the message as a whole, where its recipients do not show
+// it.
 func conclusion(e *route.Explanation) string {
 	switch e.Verdict {
 	case route.VerdictDeferred:
@@ -160,7 +161,7 @@ func conclusion(e *route.Explanation) string {
 	return ""
 }
 
-// bracketed is an address in angle brackets.
+// bracketed returns an address in angle brackets.
 func bracketed(addr string) string {
 	if strings.HasPrefix(addr, "<") {
 		return addr

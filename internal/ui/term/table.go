@@ -58,7 +58,7 @@ func (t *Table) Flush() error {
 	return err
 }
 
-// columns gives the width of each cell that ends with a tab: that of the widest among the
+// columns returns the width of each cell that ends with a tab: that of the widest among the
 // lines around it that have such a cell.
 func columns(rows [][]string) [][]int {
 	widths := make([][]int, len(rows))
@@ -81,7 +81,7 @@ func columns(rows [][]string) [][]int {
 	return widths
 }
 
-// length is how many columns text takes on a terminal, without its colours.
+// length returns how many columns text takes on a terminal, without its colours.
 func length(text string) (n int) {
 	for {
 		from := strings.IndexByte(text, escape)

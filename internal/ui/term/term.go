@@ -25,7 +25,7 @@ const (
 	Always = "CLICOLOR_FORCE" // bixense.com/clicolors
 )
 
-// For is how text to a writer is coloured: on a terminal alone, and not where TERM=dumb
+// For returns how text to a writer is coloured: on a terminal alone, and not where TERM=dumb
 // means that it cannot. NO_COLOR and CLICOLOR_FORCE of the environment go before.
 func For(w io.Writer) Paint {
 	switch {
@@ -39,7 +39,7 @@ func For(w io.Writer) Paint {
 
 type passing interface{ To() io.Writer }
 
-// file is where a writer ends; nil if that is no file.
+// file returns where a writer ends; nil if that is no file.
 func file(w io.Writer) *os.File {
 	for {
 		if f, ok := w.(*os.File); ok {
@@ -63,8 +63,8 @@ func Terminal(w io.Writer) bool {
 	return err == nil
 }
 
-// Width is how many columns the terminal has that a writer ends at; 0: it is none, or does
-// not say.
+// Width returns how many columns the terminal has that a writer ends at; 0: it is none, or
+// does not say.
 func Width(w io.Writer) int {
 	f := file(w)
 	if f == nil {
@@ -109,16 +109,16 @@ func (p Paint) in(code, text string) string {
 // Red is for an operator to act on: trouble, failures, frozen mail.
 func (p Paint) Red(text string) string { return p.in("31", text) }
 
-// Yellow is what waits, or is worth a look.
+// Yellow returns what waits, or is worth a look.
 func (p Paint) Yellow(text string) string { return p.in("33", text) }
 
 // Green is for success.
 func (p Paint) Green(text string) string { return p.in("32", text) }
 
-// Bold is a name that can be typed: a spool ID, an order; and the line over a table.
+// Bold returns a name that can be typed: a spool ID, an order; and the line over a table.
 func (p Paint) Bold(text string) string { return p.in("1", text) }
 
-// Heading is the line over a table, cell by cell.
+// Heading returns the line over a table, cell by cell.
 func (p Paint) Heading(cells string) string {
 	if !p {
 		return cells
@@ -130,7 +130,7 @@ func (p Paint) Heading(cells string) string {
 	return strings.Join(parts, "\t")
 }
 
-// Faint is what the eye may pass over.
+// Faint returns what the eye may pass over.
 func (p Paint) Faint(text string) string { return p.in("2", text) }
 
 // State colours text by a word of the log, of a recipient, a thread or a daemon.

@@ -59,7 +59,7 @@ func eventLine(e *view.Event, p term.Paint, answer int) string {
 	return strings.Join(words, "  ")
 }
 
-// endWords are the columns that are not zero.
+// endWords returns the columns that are not zero.
 func endWords(o *ledger.Outcomes) string {
 	var words []string
 	for _, c := range []struct {

@@ -50,7 +50,7 @@ func PrintService(w io.Writer, v *service.Status, now time.Time) error {
 	return errors.Join(err, werr)
 }
 
-// daemonNote is what an operator should know about a daemon.
+// daemonNote returns what an operator should know about a daemon.
 func daemonNote(st *supervise.State) string {
 	name := st.Daemon
 	if name == service.Agents { // it starts and stops with the scheduler

@@ -128,7 +128,7 @@ func showHistory(w io.Writer, m *view.Message) {
 	}
 }
 
-// lsMode is a regular file's mode as ls(1) prints it: the sticky bit, which a daemon's
+// lsMode returns a regular file's mode as ls(1) prints it: the sticky bit, which a daemon's
 // message has, is a T at the end, or a t where others may execute the file.
 func lsMode(m fs.FileMode) string {
 	text := []byte("-" + m.Perm().String()[1:])

@@ -102,7 +102,7 @@ func simulationTable(b *strings.Builder, r *simulate.Result, rows int, p term.Pa
 	b.WriteString("\n")
 }
 
-// simulatedCells are what becomes of the recipients of a host.
+// simulatedCells returns what becomes of the recipients of a host.
 func simulatedCells(h *simulate.Host, p term.Paint) string {
 	expired, left, drained := fmt.Sprintf("%8d", h.Expired), fmt.Sprintf("%8d", h.Left), fmt.Sprintf("%12s", drainedIn(h))
 	if h.Expired > 0 {

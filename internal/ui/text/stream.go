@@ -23,7 +23,7 @@ func NewStream(w io.Writer) *Stream {
 	return &Stream{Writer: bufio.NewWriterSize(w, streamBuffer), to: w}
 }
 
-// To is where it goes: term.For uses it.
+// To returns where it goes: term.For uses it.
 func (s *Stream) To() io.Writer { return s.to }
 
 // Tick passes on what waits if it is time to.

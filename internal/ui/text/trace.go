@@ -129,7 +129,8 @@ func printOutcomes(w io.Writer, l *trace.Life, indent string) {
 	_ = t.Flush() // see printLife
 }
 
-// lapse is a time that passed, short and to three digits: "211µs", "4.2ms", "1.05s", "3m".
+// lapse returns a time that passed, short and to three digits: "211µs", "4.2ms", "1.05s",
+// "3m".
 func lapse(d time.Duration) string {
 	switch {
 	case d < 0:

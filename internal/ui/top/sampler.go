@@ -224,7 +224,7 @@ const (
 // Orders lists them.
 func Orders() []Order { return []Order{ByNeed, ByRecipients, ByAge, ByRate, ByName} }
 
-// states are those of a thread, with the most urgent at the end.
+// states returns those of a thread, with the most urgent at the end.
 func states() []string {
 	return []string{"idle", "waiting", "active", "paused", "no-place", "throttled", "probing", "trouble"}
 }

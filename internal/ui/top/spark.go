@@ -15,7 +15,7 @@ func (h *History) Add(v float64) {
 	}
 }
 
-// Most is the largest of the last n values.
+// Most returns the largest of the last n values.
 func (h *History) Most(n int) (most float64) {
 	for _, v := range h.last(n) {
 		most = max(most, v)
@@ -25,7 +25,7 @@ func (h *History) Most(n int) (most float64) {
 
 func (h *History) last(n int) []float64 { return h.values[max(len(h.values)-n, 0):] }
 
-// Spark is a line of n characters with the newest value at its right: the largest is a
+// Spark returns a line of n characters with the newest value at its right: the largest is a
 // full block, nothing is a blank, and every value above zero can be seen.
 func (h *History) Spark(n int) string {
 	blocks := []rune("▁▂▃▄▅▆▇█")

@@ -11,7 +11,7 @@ import (
 	"zmailer/internal/run/human"
 )
 
-// Span is a time in words that fit a column: "4s", "12m", "1h20m", "3d4h".
+// Span returns a time in words that fit a column: "4s", "12m", "1h20m", "3d4h".
 func Span(seconds int64) string {
 	two := func(a int64, x string, b int64, y string) string {
 		if b == 0 {
@@ -31,7 +31,7 @@ func Span(seconds int64) string {
 	}
 }
 
-// PerSecond is a rate in a column.
+// PerSecond returns a rate in a column.
 func PerSecond(v float64) string {
 	switch {
 	case v == 0:
@@ -42,7 +42,7 @@ func PerSecond(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-// Head is a line about the daemons.
+// Head returns a line about the daemons.
 func (x *Sample) Head() string {
 	text := "router runs"
 	if !x.Router {
@@ -58,7 +58,7 @@ func (x *Sample) Head() string {
 	return text + ", scheduler: " + human.Clean(x.Silent)
 }
 
-// Cells are a stage's columns.
+// Cells returns a stage's columns.
 func (t *Stage) Cells() []string {
 	oldest := "-"
 	if !t.Oldest.IsZero() {
@@ -74,12 +74,12 @@ func (t *Stage) Cells() []string {
 	return []string{t.Name, strconv.Itoa(t.Messages), oldest, note}
 }
 
-// Columns are the titles of a thread's cells.
+// Columns returns the titles of a thread's cells.
 func Columns() []string {
 	return []string{"THREAD", "STATE", "N", "R", "RUN", "TRIED", "/S", "WAIT", "OLDEST", "TROUBLE"}
 }
 
-// Cells are a thread's columns.
+// Cells returns a thread's columns.
 func (t *Thread) Cells() []string {
 	run, wait := strconv.Itoa(t.Running), "-"
 	if t.Limit > 0 {

@@ -61,7 +61,7 @@ type Rates struct {
 	Failed    float64 `json:"failed"` // and given up
 }
 
-// Named are the rates with their names, in the order of a message's life.
+// Named returns the rates with their names, in the order of a message's life.
 func (r *Rates) Named() []Rate {
 	return []Rate{{"accepted", r.Accepted}, {"routed", r.Routed}, {"delivered", r.Delivered}, {"deferred", r.Deferred}, {"failed", r.Failed}, {"done", r.Done}}
 }

@@ -41,7 +41,7 @@ type sessions struct {
 	list map[string]*session // by the digest of the cookie's value
 }
 
-// secret is a new one of 256 bits.
+// secret returns a new one of 256 bits.
 func secret() string {
 	b := make([]byte, 32)
 	rand.Read(b)
@@ -170,7 +170,7 @@ func (g *gate) admit(ctx context.Context, user, password, from string) (*session
 	return &session{who: "web:" + clean(name), name: name, account: account}, nil
 }
 
-// account is the current fingerprint of an account.
+// account returns the current fingerprint of an account.
 func (g *gate) account(name string) (string, error) {
 	if name == "" || g.c.Account == nil {
 		return "", nil
@@ -178,7 +178,7 @@ func (g *gate) account(name string) (string, error) {
 	return g.c.Account(name)
 }
 
-// may is what a session may do now. It ends when its account is another one.
+// may returns what a session may do now. It ends when its account is another one.
 func (g *gate) may(one *session, cookie string) Right {
 	switch account, err := g.account(one.name); {
 	case err != nil:
@@ -190,7 +190,7 @@ func (g *gate) may(one *session, cookie string) Right {
 	return g.right(one.name)
 }
 
-// right is what who came with a name may do; "" is the token's bearer.
+// right returns what who came with a name may do; "" is the token's bearer.
 func (g *gate) right(name string) Right {
 	if name == "" || g.c.Right == nil {
 		return MayWrite
@@ -277,7 +277,7 @@ func (g *gate) showLogin(w http.ResponseWriter, r *http.Request, code int, troub
 	})
 }
 
-// inner is where a login leads to: a page of ours and nothing else.
+// inner returns where a login leads to: a page of ours and nothing else.
 func inner(to string) string {
 	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n\t") {
 		return "/"

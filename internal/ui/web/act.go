@@ -28,7 +28,7 @@ type verb struct {
 	states []string // of recipients or messages that it is offered for; nil: all open ones
 }
 
-// verbs are all of them. zmctl's have the same names and do the same.
+// verbs returns all of them. zmctl's have the same names and do the same.
 func verbs() []verb {
 	return []verb{
 		{Name: "retry", Label: "Retry now", Does: "waiting recipients are tried at once", states: []string{"waiting", "deferred"}},
@@ -51,7 +51,7 @@ func verbOf(name string) (verb, bool) {
 	return all[i], true
 }
 
-// fitting are the verbs that can do something with a message.
+// fitting returns the verbs that can do something with a message.
 func fitting(l *Look) []verb {
 	if l.Message == nil {
 		return nil
@@ -110,7 +110,7 @@ func command(form url.Values) (Command, verb, error) {
 	return c, v, nil
 }
 
-// giving is the context of an order: it goes on when its browser has gone, and may take
+// giving returns the context of an order: it goes on when its browser has gone, and may take
 // longer than a page.
 func giving(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), giveTime)
@@ -184,7 +184,7 @@ func (p *Page) undo(v *visit) {
 // mostLines is how many lines of a result a page shows.
 const mostLines = 200
 
-// lines are the lines of a text that are not empty; of very many the first, and the last,
+// lines returns the lines of a text that are not empty; of very many the first, and the last,
 // which sums up.
 func lines(text string) []string {
 	var list []string

@@ -42,7 +42,8 @@ func newBusy(now time.Time, n int) *busy {
 	return s
 }
 
-// gallery is a page with a past: counts of a day, with three hours in which nothing was counted.
+// gallery returns a page with a past: counts of a day, with three hours in which nothing was
+// counted.
 func gallery(t *testing.T, source Source, c Config) *visitor {
 	t.Helper()
 	now := time.Now()

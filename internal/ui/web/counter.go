@@ -15,7 +15,7 @@ var ageBounds = [...]time.Duration{10 * time.Minute, time.Hour, 6 * time.Hour, 2
 // AgeParts is how many parts of age there are.
 const AgeParts = len(ageBounds) + 1
 
-// AgeName is the label of a range of ages.
+// AgeName returns the label of a range of ages.
 func AgeName(part int) string {
 	return [AgeParts]string{"under 10 minutes", "under an hour", "under 6 hours", "under a day", "older"}[part]
 }

@@ -57,7 +57,7 @@ func (p *Page) known(host string) bool {
 	return slices.ContainsFunc(p.c.Hosts, func(known string) bool { return strings.EqualFold(known, host) })
 }
 
-// client is the address that a request comes from.
+// client returns the address that a request comes from.
 func client(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"zmailer/internal/run/human"
 )
 
-// newOrder is an operation as pages show it; render makes its texts safe to display.
+// newOrder returns an operation as pages show it; render makes its texts safe to display.
 func newOrder(o *act.Operation) Order {
 	order := Order{Operation: *o}
 	if v := act.VerbOf(o.Verb); v != nil {

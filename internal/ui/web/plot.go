@@ -87,7 +87,7 @@ func stepFor(most float64) float64 {
 	return power * 10
 }
 
-// number is a value without trailing zeros.
+// number returns a value without trailing zeros.
 func number(v float64) string {
 	if v >= 1000 {
 		return strconv.FormatFloat(v/1000, 'f', -1, 64) + "k"
@@ -95,7 +95,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(math.Round(v*1000)/1000, 'f', -1, 64)
 }
 
-// times is a scale of seconds by powers.
+// times returns a scale of seconds by powers.
 func times(least, most float64) axis {
 	marks := []float64{0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 36000, 432000}
 	if least > most {
@@ -263,7 +263,7 @@ func (s *Samples) plots(now time.Time, of span) []plot {
 	return []plot{flow, delay, depth}
 }
 
-// rates are what came, was delivered and failed in a minute; below zero: not counted.
+// rates returns what came, was delivered and failed in a minute; below zero: not counted.
 func (s *sample) rates(now time.Time) []float64 {
 	if s.known == 0 {
 		return []float64{-1, -1, -1}

@@ -51,7 +51,7 @@ func (v *visitor) order(form url.Values) (asked, done string) {
 	return asked, v.text("/act", form)
 }
 
-// field is the value of a form's field.
+// field returns the value of a form's field.
 func field(t *testing.T, page, name string) string {
 	t.Helper()
 	m := regexp.MustCompile(`name="` + name + `" value="([^"]*)"`).FindStringSubmatch(page)

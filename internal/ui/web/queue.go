@@ -12,7 +12,7 @@ import (
 // pageLength is how many messages a page of the queue has.
 const pageLength = 100
 
-// filterNames are the fields of the form, each a word of the selector language.
+// filterNames returns the fields of the form, each a word of the selector language.
 func filterNames() []string { return []string{"from", "to", "channel", "host", "state", "older"} }
 
 // filter is what somebody chose of the queue.
@@ -46,7 +46,7 @@ func (f *filter) read(form url.Values) error {
 	return nil
 }
 
-// link is the page with this filter from a message on.
+// link returns the page with this filter from a message on.
 func (f *filter) link(from int) string {
 	q := url.Values{}
 	for name, text := range f.Values {

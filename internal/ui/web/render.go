@@ -124,7 +124,7 @@ func (r *renderer) failed(v *visit, page string, err error) {
 	r.fail(v, http.StatusInternalServerError, clean(err.Error()))
 }
 
-// asset is a file that all pages name.
+// asset returns a file that all pages name.
 func asset(name, kind string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		b, err := files.ReadFile("page/" + name)
@@ -145,7 +145,7 @@ func stamp(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
-// shortStamp is a time near now, for columns.
+// shortStamp returns a time near now, for columns.
 func shortStamp(t time.Time) string {
 	if t.IsZero() {
 		return ""

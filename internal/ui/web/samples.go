@@ -208,8 +208,8 @@ func (s *Samples) Seen(now time.Time) {
 	s.seen = until
 }
 
-// seenFrom is the first minute that the last reading of the ledger covers: that of the last
-// one, or of the first line that was found at the start.
+// seenFrom returns the first minute that the last reading of the ledger covers: that of the
+// last one, or of the first line that was found at the start.
 func (s *Samples) seenFrom(until int64) int64 {
 	from := s.seen
 	if from == 0 && s.first > 0 {
@@ -221,7 +221,7 @@ func (s *Samples) seenFrom(until int64) int64 {
 	return from
 }
 
-// class is where a time is counted.
+// class returns where a time is counted.
 func class(d time.Duration) int {
 	i := 0
 	for i < len(latencyBounds) && d > latencyBounds[i] {
@@ -237,7 +237,7 @@ func (s *Samples) Waiting(now time.Time, n int) {
 	s.at(now.UnixMilli()).waiting = int64(n)
 }
 
-// since gives n samples of so many minutes each, the last one the running one.
+// since returns n samples of so many minutes each, the last one the running one.
 func (s *Samples) since(now time.Time, n, minutes int) []sample {
 	out := make([]sample, n)
 	last := now.UnixMilli() / 60000 / int64(minutes)
@@ -287,7 +287,8 @@ func (s *Samples) Save() error {
 	return nil
 }
 
-// quantile is the time in which this part of the messages was done; zero: there were none.
+// quantile returns the time in which this part of the messages was done; zero: there were
+// none.
 func (s *sample) quantile(part float64) time.Duration {
 	all := int64(0)
 	for _, n := range s.took {

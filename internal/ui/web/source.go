@@ -25,14 +25,14 @@ type Source interface {
 	// List returns a part of the messages that an expression selects, oldest first where
 	// that is possible: at most most messages after the first so many.
 	List(ctx context.Context, where string, first, most int) (*Listing, error)
-	// Waiting is how many messages the running scheduler has.
+	// Waiting returns how many messages the running scheduler has.
 	Waiting(ctx context.Context) (int, error)
 	// Look returns everything about one message; of one that is gone, what the ledger has.
 	Look(ctx context.Context, id postoffice.SpoolID) (*Look, error)
 	// Threads asks the running scheduler.
 	Threads(ctx context.Context) ([]mailq.ThreadInfo, error)
 	Thread(ctx context.Context, channel, host string) (*Thread, error)
-	// Orders are the newest ones, at most so many, newest first.
+	// Orders returns the newest ones, at most so many, newest first.
 	Orders(ctx context.Context, most int) ([]Order, error)
 	// Order is one of them with its messages.
 	Order(ctx context.Context, id postoffice.OperationID) (*Order, error)

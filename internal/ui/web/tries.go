@@ -34,8 +34,8 @@ type failures struct {
 	last, until time.Time
 }
 
-// origin is what a client is counted by: its address, or of IPv6 the network that it has to
-// itself (RFC 4291 §2.5.4), in which it may take a new address for each try.
+// origin returns what a client is counted by: its address, or of IPv6 the network that it has
+// to itself (RFC 4291 §2.5.4), in which it may take a new address for each try.
 func origin(from string) string {
 	a, err := netip.ParseAddr(from)
 	if err != nil {

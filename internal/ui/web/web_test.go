@@ -179,7 +179,7 @@ func (v *visitor) enter() *visitor {
 	return v
 }
 
-// csrf is the secret of the session's forms.
+// csrf returns the secret of the session's forms.
 func (v *visitor) csrf() string {
 	v.t.Helper()
 	_, page := v.get("/orders")

@@ -174,7 +174,7 @@ func (a *account) allows(from netip.Addr) bool {
 	return false
 }
 
-// Login gives the rights of a user who proves to know his password, coming from an
+// Login returns the rights of a user who proves to know his password, coming from an
 // address; None if he does not. The first line with his name that lets him in from there
 // counts.
 func (f *AuthFile) Login(user, digest, challenge string, from netip.Addr) Rights {

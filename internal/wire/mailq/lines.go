@@ -21,7 +21,7 @@ type ThreadLine struct {
 	Pending       string        // "channelwait" or "threadwait": it waits for a place
 }
 
-// numbers are what follows channel and host, in ZMailer's words.
+// numbers returns what follows channel and host, in ZMailer's words.
 func (t *ThreadLine) numbers(sep string) string {
 	list := []string{}
 	if t.PID > 0 {
@@ -127,7 +127,7 @@ func unix(t time.Time) int64 {
 	return t.Unix()
 }
 
-// Span is a time as ZMailer writes it: "5m8s", the two greatest of its parts.
+// Span returns a time as ZMailer writes it: "5m8s", the two greatest of its parts.
 func Span(d time.Duration) string {
 	s := int64(d / time.Second)
 	sign := ""

@@ -44,13 +44,13 @@ const (
 	MaxLine = 2048
 )
 
-// Challenge is the second line of the server, which a login is computed from.
+// Challenge returns the second line of the server, which a login is computed from.
 func Challenge(text string) string { return challengeMark + human.Blank(text) }
 
-// Greeting is the first line of the server. challenge is that of Challenge.
+// Greeting returns the first line of the server. challenge is that of Challenge.
 func Greeting(challenge string) []byte { return []byte(Version + "\n" + challenge + "\n") }
 
-// Authenticator is what a user proves to know the password with: the MD5 of the whole
+// Authenticator returns what a user proves to know the password with: the MD5 of the whole
 // challenge line and the password, in lower-case hex. It keeps the password from who
 // only listens, for the one challenge; it is ZMailer's and nothing stronger.
 func Authenticator(challenge, password string) string {

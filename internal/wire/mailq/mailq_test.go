@@ -108,7 +108,7 @@ func (e *exchange) Write(b []byte) (int, error) { return e.said.Write(b) }
 
 func at(s int64) time.Time { return time.Unix(1_795_220_000+s, 0) }
 
-// answers is a listing as the server writes it.
+// answers returns a listing as the server writes it.
 func answers() []byte {
 	b := Greeting(Challenge("1795220000.5.77.1"))
 	b = append(b, "+OK\n"...)

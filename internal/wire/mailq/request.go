@@ -72,7 +72,7 @@ func shapes() []shape {
 // silent is the word behind a kill that the sender is not to hear of.
 const silent = "SILENT"
 
-// String is the words of the request without its object.
+// String returns the words of the request without its object.
 func (k Kind) String() string {
 	for _, s := range shapes() {
 		if s.kind == k {

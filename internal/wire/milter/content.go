@@ -147,7 +147,7 @@ func (s *Session) ask(a *milter.Action, err error) (Answer, error) {
 	return s.answer(a)
 }
 
-// value is a field's body as the filter wants it: without its line end, and without the
+// value returns a field's body as the filter wants it: without its line end, and without the
 // first blank if it has not asked for that.
 func (s *Session) value(f envelope.Field) string {
 	v := f.Raw[bytes.IndexByte(f.Raw, ':')+1:]

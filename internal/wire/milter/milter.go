@@ -41,7 +41,7 @@ const (
 	defaultContentTimeout = 5 * time.Minute
 )
 
-// Name is how the filter is called in the log and in settings.
+// Name returns how the filter is called in the log and in settings.
 func (c Config) Name() string {
 	if c.Network == "unix" {
 		return "unix:" + c.Address

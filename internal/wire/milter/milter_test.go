@@ -404,7 +404,7 @@ type given struct{ c net.Conn }
 
 func (g given) Dial(string, string) (net.Conn, error) { return g.c, nil }
 
-// scripted is a filter that agrees to what we offer and then sends bytes, whatever
+// scripted returns a filter that agrees to what we offer and then sends bytes, whatever
 // it receives.
 func scripted(t testing.TB, answer []byte, after func(net.Conn)) Config {
 	t.Helper()

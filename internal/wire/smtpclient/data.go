@@ -162,8 +162,8 @@ func (w *dataWriter) flush() error {
 	return err
 }
 
-// deadline is the end of a write that begins now. A server that takes a block now and then
-// would hold the connection for as long as it likes otherwise.
+// deadline returns the end of a write that begins now. A server that takes a block now and
+// then would hold the connection for as long as it likes otherwise.
 func (w *dataWriter) deadline(now time.Time) time.Time {
 	end := now.Add(w.block)
 	earlier := func(d time.Duration) {

@@ -32,7 +32,7 @@ func end(w *dataWriter) error {
 	return w.flush()
 }
 
-// stuffed is what a message becomes on the line, read through r.
+// stuffed returns what a message becomes on the line, read through r.
 func stuffed(t testing.TB, r io.Reader) (string, *writes) {
 	t.Helper()
 	to := &writes{}
@@ -95,7 +95,7 @@ func TestDataAcrossTheBufferEdge(t *testing.T) {
 	}
 }
 
-// simpleStuffing is the same, written for clarity.
+// simpleStuffing returns the same, written for clarity.
 func simpleStuffing(stored string) string {
 	if stored != "" && !strings.HasSuffix(stored, "\n") {
 		stored += "\n"

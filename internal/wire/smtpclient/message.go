@@ -214,7 +214,7 @@ func (t *transaction) decide(i int, answer Reply) Result {
 	return r
 }
 
-// recipientReply is the reply to a RCPT. RFC 5321 §4.5.3.1.10: 552 from a server
+// recipientReply returns the reply to a RCPT. RFC 5321 §4.5.3.1.10: 552 from a server
 // that has taken enough recipients means 452.
 func (t *transaction) recipientReply(i int) Reply {
 	r := t.replies[i]
@@ -233,7 +233,7 @@ func (r *Result) TooMany() bool {
 		(r.Code.Subject == 5 && r.Code.Detail == 3 || r.Code.Subject == 0)
 }
 
-// byReply is the result of a reply: its class decides.
+// byReply returns the result of a reply: its class decides.
 func byReply(p Phase, r Reply) Result {
 	res := Result{Phase: p, Reply: r, Code: r.Status()}
 	switch r.Class() {
@@ -245,7 +245,7 @@ func byReply(p Phase, r Reply) Result {
 	return res
 }
 
-// text is the dialogue as it concerns one recipient.
+// text returns the dialogue as it concerns one recipient.
 func (t *transaction) text(i int, answer Reply, err error) string {
 	var d dialogue
 	rcpt := t.lines[i]

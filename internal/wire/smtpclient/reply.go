@@ -33,10 +33,10 @@ type Reply struct {
 // IsZero reports an absent reply.
 func (r Reply) IsZero() bool { return r.Code == 0 }
 
-// Class is the code's first digit.
+// Class returns the code's first digit.
 func (r Reply) Class() int { return r.Code / 100 }
 
-// Status is the enhanced code of the first line, or X.0.0 (RFC 2034 §4).
+// Status returns the enhanced code of the first line, or X.0.0 (RFC 2034 §4).
 func (r Reply) Status() status.Code { return status.OfReply(r.Code, r.firstLine()) }
 
 func (r Reply) firstLine() string {
@@ -44,7 +44,7 @@ func (r Reply) firstLine() string {
 	return first
 }
 
-// String is the reply on one line: "550 5.1.1 no such user". The enhanced code,
+// String returns the reply on one line: "550 5.1.1 no such user". The enhanced code,
 // which servers repeat on every line (RFC 2034 section 4), is kept once.
 func (r Reply) String() string {
 	if !strings.Contains(r.Text, "\n") {

@@ -114,7 +114,7 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// trips is how many round trips a time comes to.
+// trips returns how many round trips a time comes to.
 func trips(since time.Time) int { return int((time.Since(since) + 2*way - 1) / (2 * way)) }
 
 // RFC 2920: MAIL, RCPT and DATA cost one round trip, the content another one. The clock

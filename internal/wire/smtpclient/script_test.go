@@ -144,7 +144,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.Conn.Write(p)
 }
 
-// pair is a TCP connection's two ends.
+// pair returns a TCP connection's two ends.
 func pair(t testing.TB) (client *recorder, server net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -208,7 +208,7 @@ func (p *played) end(t *testing.T) {
 	}
 }
 
-// message is a small message to the given recipients.
+// message returns a small message to the given recipients.
 func message(rcpt ...string) *Message {
 	m := &Message{From: "sender@client.test", Header: []byte("Subject: x\n"), Body: strings.NewReader("\nbody\n")}
 	for _, r := range rcpt {
@@ -217,7 +217,7 @@ func message(rcpt ...string) *Message {
 	return m
 }
 
-// outcomes is a short form of results: outcome, code and phase of each.
+// outcomes returns a short form of results: outcome, code and phase of each.
 func outcomes(results []Result) []string {
 	var s []string
 	for _, r := range results {

@@ -73,7 +73,7 @@ func (c *Conn) ehlo() error {
 	return c.refuse(PhaseHello, r)
 }
 
-// HelloText is the dialogue that opened the session, for a report on why it could
+// HelloText returns the dialogue that opened the session, for a report on why it could
 // not be opened.
 func (c *Conn) HelloText() string { return c.hello.String() }
 
@@ -194,7 +194,7 @@ func (c *Conn) handshake(cfg *tls.Config) error {
 	return nil
 }
 
-// TLS is how the connection is secured, nil if it is not.
+// TLS returns how the connection is secured, nil if it is not.
 func (c *Conn) TLS() *tls.ConnectionState { return c.tls }
 
 // Account is what we log in with.
@@ -277,7 +277,7 @@ func (c *Conn) loggedIn(r Reply, m mechanism) error {
 	return nil
 }
 
-// next is the line that answers a challenge.
+// next returns the line that answers a challenge.
 func next(m mechanism, r Reply) (string, error) {
 	challenge, err := base64.StdEncoding.DecodeString(strings.TrimSpace(r.Text))
 	if err != nil && m.name != "LOGIN" {

@@ -169,7 +169,7 @@ S: 250 STARTTLS
 C: STARTTLS
 `
 
-// secured is a session with a go-smtp server under TLS.
+// secured returns a session with a go-smtp server under TLS.
 func secured(t *testing.T, cfg *tls.Config) (*peer, *Conn, error) {
 	t.Helper()
 	ca := testpeer.NewCA(t, "test")
@@ -288,8 +288,8 @@ func TestLoginByWhatIsOffered(t *testing.T) {
 	}
 }
 
-// scramServer is the library's server side, with its nonce and salt fixed on both sides so
-// that the exchange can be a script.
+// scramServer returns the library's server side, with its nonce and salt fixed on both sides
+// so that the exchange can be a script.
 func scramServer(t *testing.T, password string) *scram.ServerConversation {
 	t.Helper()
 	client, err := scram.SHA256.NewClient("u", password, "")

@@ -103,7 +103,7 @@ func (t Timeouts) WithDefaults() Timeouts {
 	return t
 }
 
-// of is the wait for an answer in a phase.
+// of returns the wait for an answer in a phase.
 func (t *Timeouts) of(p Phase) time.Duration {
 	switch p {
 	case PhaseGreeting:
@@ -192,7 +192,7 @@ func (c *Conn) Served() int { return c.served }
 // LocalAddr and RemoteAddr are the connection's ends.
 func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
 
-// RemoteAddr is the server's end.
+// RemoteAddr returns the server's end.
 func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 
 // Close closes the connection without QUIT.

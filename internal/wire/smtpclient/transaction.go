@@ -328,7 +328,7 @@ func (t *transaction) note(p Phase, r Reply) {
 	}
 }
 
-// waitingFor is the phase that a failing write belongs to.
+// waitingFor returns the phase that a failing write belongs to.
 func (t *transaction) waitingFor() Phase {
 	if t.mail.IsZero() {
 		return PhaseMail

@@ -424,7 +424,7 @@ func TestDel1LMTPWithMoreAnswersThanRecipients(t *testing.T) {
 	}
 }
 
-// ends is what came of messages, in short.
+// ends returns what came of messages, in short.
 func ends(all []sent) []string {
 	var list []string
 	for _, s := range all {

@@ -211,7 +211,7 @@ func rawAt(begin string, text func(usual string) string) func(net.Conn, string, 
 	})
 }
 
-// taken is the messages that the server has, in order.
+// taken returns the messages that the server has, in order.
 func (n *naive) taken() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -231,7 +231,7 @@ func farServer(t testing.TB, n *naive, cfg Config) (*Conn, *recorder) {
 	return c, client
 }
 
-// numbered is a small message; its number stands in its sender and content.
+// numbered returns a small message; its number stands in its sender and content.
 func numbered(i int, rcpt ...string) *Message {
 	m := message(rcpt...)
 	m.From = fmt.Sprintf("m%d@client.test", i)

@@ -147,7 +147,7 @@ func (a *Answer) retryAt(v []byte) []byte {
 	return text
 }
 
-// wordOf is the status word, "" if it is not known. It does not allocate.
+// wordOf returns the status word, "" if it is not known. It does not allocate.
 func wordOf(v []byte) Word {
 	switch string(v) {
 	case string(OK):

@@ -60,7 +60,7 @@ func (r *Reader) Ready() bool {
 	return bytes.IndexByte(b, '\n') >= 0
 }
 
-// next is the next line without its newline, good until the next call. whole is
+// next returns the next line without its newline, good until the next call. whole is
 // false for the start of one that is too long.
 func (r *Reader) next() (line []byte, whole bool, err error) {
 	part, err := r.r.ReadSlice('\n')

@@ -145,10 +145,10 @@ func (o Options) content() string    { return filepath.Join(o.Dir, "content") }
 func (o Options) index() string      { return filepath.Join(o.Dir, "index") }
 func (o Options) data() string       { return filepath.Join(o.Dir, "data") }
 
-// Image is the file that a loop device is to be attached to.
+// Image returns the file that a loop device is to be attached to.
 func (d *Disk) Image() string { return filepath.Join(d.opt.mountPoint(), imageName) }
 
-// Size is the disk's, in bytes.
+// Size returns the disk's, in bytes.
 func (d *Disk) Size() int64 { return d.opt.Size }
 
 // Arm replaces all faults. Without an argument the disk works.

@@ -50,7 +50,7 @@ func openLog(opt Options) (*Log, error) {
 // Close closes the log's files.
 func (l *Log) Close() error { return l.data.Close() }
 
-// Data are those of a write.
+// Data returns those of a write.
 func (l *Log) Data(i int) ([]byte, error) {
 	r := l.Records[i]
 	b := make([]byte, r.Len)
@@ -61,7 +61,7 @@ func (l *Log) Data(i int) ([]byte, error) {
 	return b, err
 }
 
-// Replaced is the same log of a disk that mixed data up: what was written behind a
+// Replaced returns the same log of a disk that mixed data up: what was written behind a
 // position has one text in the place of another of the same length.
 func (l *Log) Replaced(position int, from, to []byte) *Log {
 	replaced := *l
@@ -69,7 +69,7 @@ func (l *Log) Replaced(position int, from, to []byte) *Log {
 	return &replaced
 }
 
-// Position is the number of operations that had been logged at a time. An operation is
+// Position returns the number of operations that had been logged at a time. An operation is
 // logged before it is answered: what a program knew then is older than the position.
 func (l *Log) Position(t time.Time) int {
 	return sort.Search(len(l.Records), func(i int) bool { return l.Records[i].Time.After(t) })
@@ -86,7 +86,7 @@ func (l *Log) Flushes(from, to int) []int {
 	return list
 }
 
-// WithoutFlushes is the same log of a disk that was never asked to flush after a
+// WithoutFlushes returns the same log of a disk that was never asked to flush after a
 // position: a drive that answers a flush and does nothing.
 func (l *Log) WithoutFlushes(from int) *Log {
 	without := *l
@@ -129,7 +129,7 @@ type Builder struct {
 	pages map[int64][]byte
 }
 
-// NewBuilder is a builder that has read nothing yet.
+// NewBuilder returns a builder that has read nothing yet.
 func NewBuilder(l *Log) *Builder { return &Builder{log: l, pages: map[int64][]byte{}} }
 
 // Build writes the disk as the cut leaves it into a new file. The cuts of a builder must
@@ -179,7 +179,7 @@ func (b *Builder) Build(path string, c Cut) (err error) {
 	return nil
 }
 
-// lost is what the disk has of the writes after a flush, as pages above the builder's.
+// lost returns what the disk has of the writes after a flush, as pages above the builder's.
 func (b *Builder) lost(from int, c Cut) (map[int64][]byte, error) {
 	over := map[int64][]byte{}
 	random := rand.New(rand.NewPCG(c.Seed, uint64(c.At)))

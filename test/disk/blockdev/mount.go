@@ -20,7 +20,7 @@ type FileSystem struct {
 	Mkfs    []string
 }
 
-// FileSystems are those that docs/durability.md promises something about, and
+// FileSystems returns those that docs/durability.md promises something about, and
 // data=writeback without what hides its blocks on newer kernels, which shows other files'
 // text. The journals are small, so that they go round.
 func FileSystems() []FileSystem {

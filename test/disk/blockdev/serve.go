@@ -102,7 +102,7 @@ func (c *Control) Stop(_ bool, _ *bool) error {
 	return nil
 }
 
-// fault is the fault that an operation meets, nil if it succeeds.
+// fault returns the fault that an operation meets, nil if it succeeds.
 func (d *device) fault(op Op, off, length int64, data []byte) *Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -252,5 +252,5 @@ func (i *image) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64
 	return uint32(len(data)), 0
 }
 
-// Fsync is what the loop device makes of a flush.
+// Fsync returns what the loop device makes of a flush.
 func (i *image) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return i.device.flush() }

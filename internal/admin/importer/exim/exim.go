@@ -43,7 +43,7 @@ func Open(dir string) (*Source, error) {
 // Close closes it.
 func (s *Source) Close() error { return s.q.Close() }
 
-// Programs are those that work in the spool. An Exim that runs locks its messages, and
+// Programs returns those that work in the spool. An Exim that runs locks its messages, and
 // ours, but what comes in after the import would stay behind.
 func (s *Source) Programs() []string { return []string{"exim", "exim4", "exim-4"} }
 

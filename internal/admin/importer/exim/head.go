@@ -193,7 +193,7 @@ func (h *head) tree(line string, l *lines) error {
 	return nil
 }
 
-// key is an address for comparison: domains are in lower case in one place and not in
+// key returns an address for comparison: domains are in lower case in one place and not in
 // another.
 func key(address string) string {
 	at := strings.LastIndexByte(address, '@')

@@ -93,7 +93,7 @@ func header(r io.Reader) ([]envelope.Field, error) {
 	return envelope.Fields(b), nil
 }
 
-// returnPath is the sender that a delivery has put on top. ok: there is one.
+// returnPath returns the sender that a delivery has put on top. ok: there is one.
 func returnPath(fields []envelope.Field) (sender string, ok bool) {
 	for i := range fields {
 		if !strings.EqualFold(fields[i].Name, "Return-Path") {

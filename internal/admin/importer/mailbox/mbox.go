@@ -209,7 +209,7 @@ func (m *Mbox) end(ref importer.Ref) int64 {
 	return ref.Size
 }
 
-// key is a message's content, and which it is of those with the same.
+// key returns a message's content, and which it is of those with the same.
 func (m *Mbox) key(ref importer.Ref, r io.Reader) (string, error) {
 	if k, ok := m.keys[ref.At]; ok {
 		return k, nil

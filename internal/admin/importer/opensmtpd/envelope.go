@@ -101,7 +101,7 @@ func (g *group) add(e *envelope) {
 	g.list = append(g.list, e)
 }
 
-// parts are the recipients by sender and wishes about reports.
+// parts returns the recipients by sender and wishes about reports.
 func (g *group) parts() []importer.Part {
 	var parts []importer.Part
 	for _, e := range g.list {

@@ -42,7 +42,7 @@ func Open(dir string) (*Source, error) {
 // Close closes it.
 func (s *Source) Close() error { return s.q.Close() }
 
-// Programs are those that work in the queue; one of its processes has it as its root.
+// Programs returns those that work in the queue; one of its processes has it as its root.
 func (s *Source) Programs() []string { return []string{"smtpd"} }
 
 const (
@@ -151,7 +151,7 @@ func (s *Source) Open(ref importer.Ref) (*importer.Message, error) {
 	return l, nil
 }
 
-// key is a message's number, which may come again, with some of its content.
+// key returns a message's number, which may come again, with some of its content.
 func key(id string, f io.ReaderAt) (string, error) {
 	const enough = 4 << 10
 	h := sha256.New()
@@ -161,7 +161,7 @@ func key(id string, f io.ReaderAt) (string, error) {
 	return id + "." + hex.EncodeToString(h.Sum(nil)[:4]), nil
 }
 
-// expanded is a small file without its compression.
+// expanded returns a small file without its compression.
 func expanded(b []byte) ([]byte, error) {
 	if !bytes.HasPrefix(b, gzipped()) {
 		return b, nil

@@ -200,7 +200,7 @@ func (h *head) part() importer.Part {
 	return p
 }
 
-// parseBounces gives the places in the queue file of those that a file in bounce/ names.
+// parseBounces returns the places in the queue file of those that a file in bounce/ names.
 func parseBounces(text []byte) map[int64]bool {
 	places := map[int64]bool{}
 	for line := range bytes.Lines(text) {

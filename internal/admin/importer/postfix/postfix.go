@@ -42,7 +42,7 @@ func Open(dir string) (*Source, error) {
 // Close closes it.
 func (s *Source) Close() error { return s.q.Close() }
 
-// Programs are those that work in the queue.
+// Programs returns those that work in the queue.
 func (s *Source) Programs() []string {
 	return []string{"master", "qmgr", "pickup", "cleanup", "smtp", "smtpd", "local", "bounce", "nqmgr"}
 }

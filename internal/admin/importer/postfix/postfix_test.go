@@ -15,7 +15,7 @@ import (
 	"zmailer/test/importertest"
 )
 
-// rec is a record as Postfix writes it.
+// rec returns a record as Postfix writes it.
 func rec(kind byte, text string) string {
 	b := []byte{kind}
 	n := len(text)
@@ -29,7 +29,7 @@ func rec(kind byte, text string) string {
 	}
 }
 
-// queueFile is a whole file with these records before the content and behind it.
+// queueFile returns a whole file with these records before the content and behind it.
 func queueFile(before, content, after string) string {
 	return rec('C', "            1   2   3   4") + rec('T', "1700000000 123456") + before + rec('M', "") + content + rec('X', "") + after + rec('E', "")
 }

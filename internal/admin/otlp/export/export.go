@@ -96,7 +96,7 @@ func (e *Exporter) Run(ctx context.Context) {
 	}
 }
 
-// newTimer is a timer that does not run.
+// newTimer returns a timer that does not run.
 func newTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()

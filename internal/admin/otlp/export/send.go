@@ -87,7 +87,7 @@ func (e *Exporter) post(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// leastWait is what a collector wants: seconds, or a date (RFC 9110 §10.2.3).
+// leastWait returns what a collector wants: seconds, or a date (RFC 9110 §10.2.3).
 func leastWait(h http.Header) time.Duration {
 	text := h.Get("Retry-After")
 	wait := time.Duration(0)

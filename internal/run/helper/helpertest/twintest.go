@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pair is a connection's two ends, which are closed when the test has ended.
+// Pair returns a connection's two ends, which are closed when the test has ended.
 func Pair(t *testing.T) (one, other *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

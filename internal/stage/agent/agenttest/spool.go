@@ -80,7 +80,7 @@ func (s *Spool) Queue(m Message) string {
 
 const envelope = "from <sender@here.test>\nto <to@there.test>\nenv-end\nSubject: as it came\n"
 
-// Envelope is the head of a message file up to its empty line.
+// Envelope returns the head of a message file up to its empty line.
 func Envelope() string { return envelope }
 
 // PutMessage writes a message file and returns its name, which has its inode number as the
@@ -175,7 +175,7 @@ func (s *Spool) name() string {
 	return strconv.Itoa(s.next) + "-7"
 }
 
-// NewName is a name that no file has.
+// NewName returns a name that no file has.
 func (s *Spool) NewName() string { return s.name() }
 
 // Write writes a file below the postoffice.
@@ -212,7 +212,7 @@ func (s *Spool) Mark(name string, recipient int, tag []byte) {
 	assert.Must(s.t, err)
 }
 
-// Path is the path of a specification.
+// Path returns the path of a specification.
 func (s *Spool) Path(name string) string { return filepath.Join(s.Dir, "transport", name) }
 
 // Text reads a specification.
@@ -229,7 +229,7 @@ func (s *Spool) Spec(name string) *workspec.Spec {
 	return Parse(s.t, []byte(s.Text(name)))
 }
 
-// Tags is the tags of all recipients, in order.
+// Tags returns the tags of all recipients, in order.
 func (s *Spool) Tags(name string) string {
 	s.t.Helper()
 	var tags []byte

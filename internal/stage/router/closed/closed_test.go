@@ -27,7 +27,7 @@ func policy() Policy {
 	return Policy{Lowest: uint32(max(1, min(4711, os.Geteuid()))), Forward: "~/.forward"}
 }
 
-// pair is a client with a server in this process, which is closed by stop.
+// pair returns a client with a server in this process, which is closed by stop.
 func pair(t *testing.T) (c *Client, stop func()) {
 	t.Helper()
 	router, reader := helpertest.Pair(t)

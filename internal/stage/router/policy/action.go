@@ -51,7 +51,7 @@ type Action struct {
 // Where is file and line.
 func (a *Action) Where() string { return fmt.Sprintf("%s:%d", a.pos.Filename(), a.pos.Line) }
 
-// Rule is the same with the file's last element alone.
+// Rule returns the same with the file's last element alone.
 func (a *Action) Rule() string {
 	file := a.pos.Filename()
 	return fmt.Sprintf("%s:%d", file[strings.LastIndexByte(file, '/')+1:], a.pos.Line)

@@ -10,7 +10,7 @@ import (
 	"zmailer/internal/table/text"
 )
 
-// actions are the functions that make actions.
+// actions returns the functions that make actions.
 func actions() starlark.StringDict {
 	d := starlark.StringDict{}
 	for name, do := range map[Fate]func(a *Action, b *starlark.Builtin, args starlark.Tuple, kw []starlark.Tuple) error{

@@ -33,7 +33,7 @@ const callKey = "call"
 
 func callOf(t *starlark.Thread) *callState { return t.Local(callKey).(*callState) }
 
-// caller is the place in the program that called a function of ours.
+// caller returns the place in the program that called a function of ours.
 func caller(t *starlark.Thread) syntax.Position {
 	for i := 1; i < t.CallStackDepth(); i++ {
 		if f := t.CallFrame(i); isProgram(f.Pos) {

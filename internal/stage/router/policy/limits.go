@@ -132,7 +132,7 @@ func boundRepeats(f *syntax.File) {
 	})
 }
 
-// unit is a literal 1, and reports whether an expression has been bounded.
+// unit returns a literal 1, and reports whether an expression has been bounded.
 func unit(e *syntax.BinaryExpr) (one *syntax.Literal, done bool) {
 	if e == nil {
 		return nil, true
@@ -157,7 +157,7 @@ func repeat(_ *starlark.Thread, _ *starlark.Builtin, a starlark.Tuple, _ []starl
 	return starlark.Binary(syntax.STAR, a[0], a[1])
 }
 
-// heap is the memory that values of this process take. Bytes.
+// heap returns the memory that values of this process take. Bytes.
 func heap() uint64 {
 	s := [1]metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s[:])

@@ -51,7 +51,7 @@ func (p *patterns) of(s string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// nodes is how large an expression is.
+// nodes returns how large an expression is.
 func nodes(re *syntax.Regexp) int {
 	n := 1 + len(re.Rune)
 	for _, sub := range re.Sub {

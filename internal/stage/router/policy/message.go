@@ -102,7 +102,7 @@ func (r *Recipient) object() *object {
 	}}
 }
 
-// domainOf is an address's domain in the form that is compared; of a bare name the
+// domainOf returns an address's domain in the form that is compared; of a bare name the
 // host's, of the null sender none.
 func domainOf(m address.Mailbox, hostname string) string {
 	if m.IsNull() {
@@ -118,7 +118,7 @@ func domainOf(m address.Mailbox, hostname string) string {
 	return d
 }
 
-// timeObject is a time in this machine's zone.
+// timeObject returns a time in this machine's zone.
 func timeObject(t time.Time) *object {
 	t = t.Local()
 	return &object{"time", t.Format(time.RFC3339), starlark.StringDict{

@@ -110,7 +110,7 @@ func (p *Policy) Close() error {
 	return err
 }
 
-// Current gives the program as it is now, nil if there is none; it is to be released. It
+// Current returns the program as it is now, nil if there is none; it is to be released. It
 // looks at the files at most once a second.
 func (p *Policy) Current() *Program {
 	if p == nil || p.c.Dir == "" {
@@ -180,7 +180,7 @@ type signature struct {
 	mode     uint32
 }
 
-// sign gives a file's signature and its age.
+// sign returns a file's signature and its age.
 func sign(path string, now time.Time) (signature, time.Duration) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -158,5 +158,5 @@ func failure(what string, err error) error {
 	return e
 }
 
-// short is a path's last element.
+// short returns a path's last element.
 func short(file string) string { return file[strings.LastIndexByte(file, '/')+1:] }

@@ -25,7 +25,7 @@ func (d *fixture) put(t testing.TB, name, text string) {
 	d.now = d.now.Add(2 * period)
 }
 
-// decision is what the program decides now; "none": there is none.
+// decision returns what the program decides now; "none": there is none.
 func (d *fixture) decision(t testing.TB) string {
 	t.Helper()
 	prog := d.p.Current()

@@ -134,7 +134,7 @@ func (i inThread) Has(key starlark.Value) (bool, error) {
 	return found, err
 }
 
-// container is the value itself, or a table that can be asked.
+// container returns the value itself, or a table that can be asked.
 func container(t *starlark.Thread, _ *starlark.Builtin, a starlark.Tuple, _ []starlark.Tuple) (starlark.Value, error) {
 	if s, ok := a[0].(*source); ok {
 		return inThread{s, t}, nil
@@ -231,7 +231,7 @@ func (s *source) parse(file string, content []byte) (map[string]string, error) {
 	return m, nil
 }
 
-// oneLine is a value that went on over several lines.
+// oneLine returns a value that went on over several lines.
 func oneLine(s string) string {
 	if !strings.Contains(s, "\n") {
 		return s

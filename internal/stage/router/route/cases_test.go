@@ -124,7 +124,7 @@ func (r *rig) one(text string) routed {
 	return m
 }
 
-// header is the first header block.
+// header returns the first header block.
 func (m *routed) header() string {
 	g := m.spec.Groups[0]
 	return string(m.file[g.HeaderOffset:g.HeaderEnd])
@@ -141,7 +141,7 @@ func (m *routed) recipients() []string {
 	return list
 }
 
-// show is a specification, or why there is none, without what differs in every run.
+// show returns a specification, or why there is none, without what differs in every run.
 func (m *routed) show(conf string) string {
 	trouble, deferred := rules.IsTrouble(m.Err)
 	frozen, held := IsFrozen(m.Err)
@@ -169,7 +169,7 @@ func (m *routed) show(conf string) string {
 	return strings.TrimRight(text, "\n") + "\n"
 }
 
-// explained are the targets that an Explainer names for a message file.
+// explained returns the targets that an Explainer names for a message file.
 func (r *rig) explained(en *Engine, uid uint32, text string) (e *Explanation, targets []string) {
 	r.Helper()
 	c := r.claim(uid, text)

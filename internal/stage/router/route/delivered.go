@@ -41,7 +41,7 @@ func isHere(channel string) bool {
 	return false
 }
 
-// deliveredName is an address as the field has it.
+// deliveredName returns an address as the field has it.
 func (w *worker) deliveredName(m address.Mailbox) string {
 	if m.Domain == "" {
 		m.Domain = w.en.c.Hostname
@@ -61,12 +61,12 @@ func (h *header) came(name string) bool {
 	return false
 }
 
-// loopOf is the target of a recipient whose mail has come back.
+// loopOf returns the target of a recipient whose mail has come back.
 func loopOf(name string, m address.Mailbox) rules.Target {
 	return rules.Target{Channel: rules.Error, Host: rules.ErrorHost(rules.ErrLoop, "mail forwarding loop for "+name), User: m.String(), Privilege: rules.Nobody}
 }
 
-// forwarded gives the variant of a message that is forwarded for an address: that of its
+// forwarded returns the variant of a message that is forwarded for an address: that of its
 // other recipients, with the field on top.
 func (msg *message) forwarded(variantOf int, name string) int {
 	cost := len(msg.head.Header) + 2*foldAt
@@ -87,7 +87,7 @@ func (msg *message) forwarded(variantOf int, name string) int {
 	return i
 }
 
-// place is the variant by which a place is known: who gets the same message from two
+// place returns the variant by which a place is known: who gets the same message from two
 // addresses of ours gets it once.
 func (s *variants) place(i int) int {
 	if i < len(s.list) && s.list[i].delivered != "" {

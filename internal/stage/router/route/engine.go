@@ -111,7 +111,7 @@ func New(po *postoffice.PostOffice, c Config) (*Engine, error) {
 	return en, nil
 }
 
-// permitsOf are a part of the lookups that one source is asked for at the same time: the
+// permitsOf returns a part of the lookups that one source is asked for at the same time: the
 // others are for messages whose turn it is.
 func permitsOf(o table.Options) table.Permits {
 	return table.NewPermits(cmp.Or(max(o.Parallel, 0), table.DefaultParallel) * 3 / 4)

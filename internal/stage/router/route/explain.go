@@ -284,7 +284,7 @@ func (x *Explainer) submitted(msg *message, e *Explanation) {
 	e.Sender, e.Claimed = x.from(msg, group{}), msg.claimed
 }
 
-// from is the sender that a group has in the work specification.
+// from returns the sender that a group has in the work specification.
 func (x *Explainer) from(msg *message, g group) string {
 	s := specWriter{w: x.w, msg: msg}
 	if from := s.sender(g); from.Address != "<>" {
@@ -293,7 +293,7 @@ func (x *Explainer) from(msg *message, g group) string {
 	return ""
 }
 
-// submitter is the step that names the submitter, for operators.
+// submitter returns the step that names the submitter, for operators.
 func submitter(msg *message, e *Explanation) Step {
 	who := "uid " + strconv.FormatUint(uint64(msg.uid), 10)
 	if msg.uid == e.UID && e.Login != "" {

@@ -90,7 +90,7 @@ func (msg *message) received(b []byte, hostname string) []byte {
 	return append(msg.date(b), '\n')
 }
 
-// rcvdFrom is a trusted submitter's text about its peer; if that is too long, the host
+// rcvdFrom returns a trusted submitter's text about its peer; if that is too long, the host
 // alone, so that no comment is left open.
 func rcvdFrom(s string) string {
 	if len(s) > maxFrom {
@@ -148,6 +148,6 @@ func fromPhrase(a mail.Address) string {
 	return s[:strings.LastIndexByte(s, '<')] + "<" + a.Address + ">"
 }
 
-// madeID is the identification of a message that came without one: the spool ID,
+// madeID returns the identification of a message that came without one: the spool ID,
 // which no other message on this host has.
 func (msg *message) madeID(hostname string) string { return "<" + msg.id + "@" + hostname + ">" }

@@ -10,8 +10,8 @@ import (
 // maxLine is RFC 5322 §2.1.1's limit of a line without its end. Bytes.
 const maxLine = 998
 
-// fault is the first violation of RFC 5322 in a message's header, "" if there is none that
-// we look for. Such a message goes on as it is; the postmaster may want to know.
+// fault returns the first violation of RFC 5322 in a message's header, "" if there is none
+// that we look for. Such a message goes on as it is; the postmaster may want to know.
 func (h *header) fault() string {
 	seen := map[string]bool{}
 	for i := range h.fields {

@@ -62,7 +62,7 @@ func openHeaderRules(c Config) (*config.File[*headerRules], error) {
 	return config.OpenFile(filepath.Join(c.Rules.Dir, "header-rules"), parseHeaderRules, config.FileOptions{Now: c.Now, Log: c.Log})
 }
 
-// rulesOfHeaders are those that hold now; nil: none.
+// rulesOfHeaders returns those that hold now; nil: none.
 func (en *Engine) rulesOfHeaders() *headerRules {
 	if en.headerRules == nil {
 		return nil
@@ -141,7 +141,7 @@ func cutBlank(s string) (word, rest string) {
 	return s[:i], strings.TrimLeft(s[i:], " \t")
 }
 
-// newField is the line that add puts on.
+// newField returns the line that add puts on.
 func newField(name, value string) (string, error) {
 	if !isFieldName(name) {
 		return "", fmt.Errorf("%.80q is no field name", name)
@@ -296,7 +296,7 @@ func (h *headerRules) apply(b, block []byte, from mailFrom) []byte {
 	return b
 }
 
-// change is what a rule that removes or replaces makes of a field.
+// change returns what a rule that removes or replaces makes of a field.
 func (r *headerRule) change(f envelope.Field) (raw []byte, keep bool) {
 	if f.Name == "" || isTrace(f.Name) {
 		return f.Raw, true

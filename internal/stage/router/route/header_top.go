@@ -66,7 +66,7 @@ func (msg *message) hides(name string) bool {
 	return isBlind(name) && (!msg.external || msg.fromLines)
 }
 
-// resent is the block of Resent fields that the local submitter has put on, as
+// resent returns the block of Resent fields that the local submitter has put on, as
 // fields[from:to]; from is -1 if there is none. One below a Received field was put on
 // elsewhere, RFC 5322 §3.6.6.
 func (msg *message) resent() (from, to int) {
@@ -82,7 +82,7 @@ func (msg *message) resent() (from, to int) {
 	return from, to
 }
 
-// ours is the message's own fields, or of a message that was resent here the resent
+// ours returns the message's own fields, or of a message that was resent here the resent
 // ones: what its local submitter has made.
 func (msg *message) ours() (prefix string, fields []envelope.Field, offset int) {
 	if from, to := msg.resent(); from >= 0 {

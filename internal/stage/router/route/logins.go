@@ -28,7 +28,7 @@ func newLogins(now func() time.Time) *logins {
 	return &logins{now: now, kept: map[uint32]keptLogin{}}
 }
 
-// of is the login of a uid; "uid1234" if it has none. An error means that
+// of returns the login of a uid; "uid1234" if it has none. An error means that
 // the answer is unknown now.
 func (l *logins) of(uid uint32) (string, error) {
 	now := l.now()

@@ -55,7 +55,7 @@ func newMasquerade(c Config) (*masquerade, error) {
 	return q, nil
 }
 
-// masqueradeFile is a source in a text file, which is held in memory.
+// masqueradeFile returns a source in a text file, which is held in memory.
 func masqueradeFile(path string, required bool, now func() time.Time, log *slog.Logger) (masqueradeSource, error) {
 	f, err := config.OpenFile(path, parseMasquerade, config.FileOptions{Required: required, Now: now, Log: log})
 	if err != nil {
@@ -113,7 +113,7 @@ func parseMasquerade(file string, content []byte) (map[string]address.Mailbox, e
 	return entries, err
 }
 
-// of is the address that others are to see in place of m; ok is false if m stays.
+// of returns the address that others are to see in place of m; ok is false if m stays.
 func (q *masquerade) of(a maskLookup, m address.Mailbox) (to address.Mailbox, ok bool, err error) {
 	if len(q.sources) == 0 || m.IsNull() {
 		return m, false, nil

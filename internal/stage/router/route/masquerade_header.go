@@ -50,7 +50,7 @@ func (en *Engine) rewriteHeader(msg *message) error {
 	return nil
 }
 
-// field is a field with its addresses replaced; every other byte of it stays. One that
+// field returns a field with its addresses replaced; every other byte of it stays. One that
 // is broken stays as it is: the answer is unknown what in it is an address.
 func (q *masquerade) field(a maskLookup, raw []byte) (out []byte, changed bool, err error) {
 	colon := bytes.IndexByte(raw, ':') + 1

@@ -10,7 +10,7 @@ import (
 // maxObsoletes is how many messages one may supersede.
 const maxObsoletes = 10
 
-// obsoletes are the Message-IDs of the sender's earlier messages that this one takes the
+// obsoletes returns the Message-IDs of the sender's earlier messages that this one takes the
 // place of (M45): those in the fields Obsoletes, as ZMailer has it, and Supersedes (RFC
 // 4021 §2.1.46, §2.1.47). A message from outside has none: who wrote it is not known.
 // The scheduler compares senders.

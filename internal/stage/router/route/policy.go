@@ -122,7 +122,7 @@ func (msg *message) traceDecision(rcpt string, a *policy.Action, result string) 
 	}
 }
 
-// policyEnv is what the program may ask the tables.
+// policyEnv returns what the program may ask the tables.
 func (en *Engine) policyEnv(msg *message) *policy.Env {
 	return &policy.Env{
 		Play: en.dryRun, Waiter: msg,
@@ -141,7 +141,7 @@ func (en *Engine) policyEnv(msg *message) *policy.Env {
 	}
 }
 
-// describe is the message as the program sees it: what is believed of its envelope, and
+// describe returns the message as the program sees it: what is believed of its envelope, and
 // its header as it came.
 func (en *Engine) describe(msg *message) (*policy.Message, error) {
 	e := &msg.head.Envelope
@@ -283,7 +283,7 @@ func (w *worker) archive(msg *message, list []string, variant int, tables *rules
 	return nil
 }
 
-// IsFrozen gives the *Frozen in an error.
+// IsFrozen returns the *Frozen in an error.
 func IsFrozen(err error) (*Frozen, bool) {
 	f := (*Frozen)(nil)
 	return f, errors.As(err, &f)

@@ -50,7 +50,7 @@ func recorded(t *testing.T, name string) routed {
 	return routed{spec: spec, file: file}
 }
 
-// recipientLines are the recipients without order and privilege.
+// recipientLines returns the recipients without order and privilege.
 func recipientLines(s *workspec.Spec) map[string]string {
 	lines := map[string]string{}
 	for _, g := range s.Groups {
@@ -61,7 +61,7 @@ func recipientLines(s *workspec.Spec) map[string]string {
 	return lines
 }
 
-// withoutDates is a header as words, without the Received field's spool ID and date,
+// withoutDates returns a header as words, without the Received field's spool ID and date,
 // which differ.
 func withoutDates(header string) string {
 	var out []string

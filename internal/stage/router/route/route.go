@@ -123,7 +123,7 @@ func (en *Engine) Route(ctx context.Context, waiter table.Waiter, c *postoffice.
 	return r
 }
 
-// steps are those of routing, one after the other.
+// steps returns those of routing, one after the other.
 func (w *worker) steps(msg *message) (aside string, err error) {
 	defer msg.release(w.en.c.Log)
 	if aside, err = w.read(msg); aside != "" || err != nil {

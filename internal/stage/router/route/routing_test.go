@@ -10,7 +10,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// toMany is an envelope with n recipients.
+// toMany returns an envelope with n recipients.
 func toMany(n int, rcpt string) string {
 	var b strings.Builder
 	b.WriteString("external\nfrom <q@example.net>\n")

@@ -87,7 +87,7 @@ func (s *specWriter) take(g group, r *workspec.Recipient) error {
 	return s.begin()
 }
 
-// place is a group's in s.groups.
+// place returns a group's in s.groups.
 func (s *specWriter) place(g group) int {
 	if i := slices.Index(s.groups, g); i >= 0 {
 		return i
@@ -201,7 +201,7 @@ func (s *specWriter) errorTo(g group) {
 	s.w.spec.ErrorTo(to)
 }
 
-// from is a group's sender: the owner of a list, or whom the policy names, or the
+// from returns a group's sender: the owner of a list, or whom the policy names, or the
 // message's; "": null.
 func (s *specWriter) from(g group) string {
 	if g.owner != "" {
@@ -213,7 +213,7 @@ func (s *specWriter) from(g group) string {
 	return s.msg.from(g.variant).String()
 }
 
-// sender is a group's s line.
+// sender returns a group's s line.
 func (s *specWriter) sender(g group) workspec.Sender {
 	from := workspec.Sender{Channel: "error", Host: "-", Address: "<>", Privilege: privilegeText(rules.Nobody)}
 	address := s.from(g)

@@ -137,7 +137,7 @@ func (a *expansion) member(t *rules.Target) error {
 	})
 }
 
-// requireTLS is the word of a todsn line that asks for RFC 8689, "" without.
+// requireTLS returns the word of a todsn line that asks for RFC 8689, "" without.
 func requireTLS(dsn string) string {
 	for _, word := range strings.Fields(dsn) {
 		if strings.EqualFold(word, "REQUIRETLS=YES") {
@@ -177,7 +177,7 @@ func withoutSuccess(dsn string) (rest string, asked bool) {
 	return strings.Join(fields, " "), asked
 }
 
-// notary is a target's N line. Where an alias was expanded and the sender gave no
+// notary returns a target's N line. Where an alias was expanded and the sender gave no
 // ORCPT, the address that the sender wrote is recorded, so that a report names what
 // the sender knows (RFC 3461 §5.2.1).
 func notary(dsn string, t *rules.Target, m address.Mailbox) string {
@@ -194,7 +194,7 @@ func notary(dsn string, t *rules.Target, m address.Mailbox) string {
 	return dsn + " " + orcpt
 }
 
-// unitext is an address as ORCPT of type utf-8 has it: \x{HEX} for what would end it or
+// unitext returns an address as ORCPT of type utf-8 has it: \x{HEX} for what would end it or
 // mean something else (RFC 6533 §3 utf-8-addr-unitext).
 func unitext(addr string) string {
 	var b strings.Builder

@@ -46,7 +46,7 @@ func (s *variants) of(v variant) int {
 	return len(s.list) - 1
 }
 
-// key is the same for the same changes, and for no others: no field holds a NUL.
+// key returns the same for the same changes, and for no others: no field holds a NUL.
 func (v *variant) key() string {
 	var b strings.Builder
 	b.WriteString(v.split)
@@ -77,7 +77,7 @@ func (msg *message) from(i int) address.Mailbox {
 	return msg.sender
 }
 
-// headerEdits are the changes in the header of a variant, nil if there are none: first
+// headerEdits returns the changes in the header of a variant, nil if there are none: first
 // those of the whole message.
 func (s *variants) headerEdits(i int) *headerRules {
 	if len(s.list) == 0 {

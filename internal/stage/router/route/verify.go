@@ -125,8 +125,8 @@ func (v *Verifier) fate(from string, to address.Mailbox) (fate policy.Action, as
 	return fate, true
 }
 
-// whyError is what a client learns of a host of channel error (docs/notes/error-channel.md).
-// Errors in our files are not for it.
+// whyError returns what a client learns of a host of channel error
+// (docs/notes/error-channel.md). Errors in our files are not for it.
 func whyError(host string) (status.Code, string) {
 	word, coded, _ := strings.Cut(host, ":")
 	switch word {
@@ -202,7 +202,7 @@ func (v *Verifier) Serve(ctx context.Context, in io.Reader, out io.Writer) error
 // maxVerifyLine is how long a request may be. Bytes.
 const maxVerifyLine = 16 << 10
 
-// String is the answer as Serve writes it: one line.
+// String returns the answer as Serve writes it: one line.
 func (k Known) String() string {
 	code := "-"
 	if !k.Code.IsZero() {

@@ -47,7 +47,7 @@ const (
 	chainTail = 4
 )
 
-// chain is the way to where we are, for people: "a (aliases:1) -> b (aliases:2) -> a".
+// chain returns the way to where we are, for people: "a (aliases:1) -> b (aliases:2) -> a".
 func (p trail) chain(last string) string {
 	var b strings.Builder
 	n := len(p)

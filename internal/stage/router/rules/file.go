@@ -56,7 +56,7 @@ type watched struct {
 	failed   string // why the last look failed
 }
 
-// read gives the file's content if it has changed since the last call, and at the
+// read returns the file's content if it has changed since the last call, and at the
 // first. A file that is not there is empty, but one that was there is believed gone
 // only at the second look: it may be about to be replaced. An error is a
 // *config.Error; while it lasts, further calls try again and say "same".

@@ -35,7 +35,7 @@ func newForwards(template string, log *slog.Logger) (*forwards, error) {
 	return &forwards{template: template, log: log, said: map[string]string{}}, nil
 }
 
-// path is a user's file, and the directory that must be there if it is not.
+// path returns a user's file, and the directory that must be there if it is not.
 func (f *forwards) path(u User) (path, base string) {
 	path = f.template
 	if rest, ok := strings.CutPrefix(path, "~"); ok {

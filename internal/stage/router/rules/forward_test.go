@@ -19,7 +19,7 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// newHomes is a conf whose users carol and dave are us, with homes; erin's home is not
+// newHomes returns a conf whose users carol and dave are us, with homes; erin's home is not
 // there, and ghost has none.
 func newHomes(t *testing.T, forward string, files map[string]string) *conf {
 	t.Helper()

@@ -87,7 +87,7 @@ func (x *expansion) list(m address.Mailbox, local, domain string) (done, looped 
 	return x.listOwner(m, path)
 }
 
-// listOf gives the name of the list that a name comes with.
+// listOf returns the name of the list that a name comes with.
 func listOf(local string) (string, bool) {
 	lower := strings.ToLower(local)
 	switch n := len(lower); {
@@ -128,7 +128,7 @@ func (x *expansion) listMembers(m address.Mailbox, path string) (done, looped bo
 	})
 }
 
-// ownerOf is the address of a list's owner, in the domain that the list was written
+// ownerOf returns the address of a list's owner, in the domain that the list was written
 // to in.
 func ownerOf(name string, m address.Mailbox, hostname string) string {
 	return qualified(address.Mailbox{Local: ownerPrefix + name, Domain: m.Domain}, hostname).String()

@@ -23,7 +23,7 @@ type rights struct {
 	admin bool
 }
 
-// including are the rights of the values of a file that is named by a value with the
+// including returns the rights of the values of a file that is named by a value with the
 // rights r. Rights only become fewer, so that who may write into one list gets no
 // other user's by naming his file; but root, and tables, may name anybody's.
 func (r rights) including(file rights, name string) rights {
@@ -36,7 +36,7 @@ func (r rights) including(file rights, name string) rights {
 	return rights{uid: Nobody, why: fmt.Sprintf("%s belongs to uid %d, and a file of uid %d includes it", name, file.uid, r.uid)}
 }
 
-// showRights is the user that values act as, for operators.
+// showRights returns the user that values act as, for operators.
 func showRights(r rights) string {
 	if r.uid == Nobody {
 		return "acts as nobody: " + r.why

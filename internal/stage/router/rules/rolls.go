@@ -78,7 +78,7 @@ func (l *list) close() {
 	}
 }
 
-// open gives a file of addresses as it is now. One that is being written is waited
+// open returns a file of addresses as it is now. One that is being written is waited
 // for.
 func (r *rolls) open(ls lookups, path string) (*list, error) {
 	ls.busy() // it may be long, or on a disk that does not answer

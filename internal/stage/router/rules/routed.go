@@ -6,7 +6,7 @@ import (
 	"zmailer/internal/mail/address"
 )
 
-// Routed is the target of an address for which somebody else than the tables knows the
+// Routed returns the target of an address for which somebody else than the tables knows the
 // route; host "" is the address's domain. The channel is one that acts as nobody.
 func (t *Tables) Routed(m address.Mailbox, channel, host string) Target {
 	if m.Domain == "" {

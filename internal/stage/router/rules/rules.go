@@ -210,7 +210,7 @@ func newTables(c Config) (*Tables, error) {
 	return t, nil
 }
 
-// Tables gives the tables as they are now. It looks at the files at most once a
+// Tables returns the tables as they are now. It looks at the files at most once a
 // second.
 func (r *Rules) Tables() *Tables {
 	now := r.now()

@@ -79,7 +79,7 @@ func (c *conf) touch(name string, age time.Duration) {
 
 func (c *conf) advance(d time.Duration) { c.now.Add(int64(d)) }
 
-// collect gives the targets of an address.
+// collect returns the targets of an address.
 func collect(k *Tables, m address.Mailbox, report bool) ([]Target, error) {
 	var list []Target
 	err := k.Resolve(context.Background(), Query{Recipient: m, Report: report}, func(t Target) error {
@@ -89,7 +89,7 @@ func collect(k *Tables, m address.Mailbox, report bool) ([]Target, error) {
 	return list, err
 }
 
-// resolve gives the targets of an address as text; UID stands for our own uid, and
+// resolve returns the targets of an address as text; UID stands for our own uid, and
 // paths are those below our directory.
 func (c *conf) resolve(rcpt string, report bool) []string {
 	c.t.Helper()

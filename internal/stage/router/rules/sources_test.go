@@ -54,7 +54,7 @@ func newMapServer(t *testing.T, values map[string]string) *mapServer {
 	return s
 }
 
-// withSources is a conf whose tables have these sources; those that begin with db: are
+// withSources returns a conf whose tables have these sources; those that begin with db: are
 // made of the file beside them without .db.
 func withSources(t *testing.T, files map[string]string, sources map[text.Kind][]string) *conf {
 	t.Helper()

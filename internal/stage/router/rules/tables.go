@@ -64,7 +64,7 @@ type found struct {
 	where  where
 }
 
-// at is a key that was found in a file, or another place that has a name.
+// at returns a key that was found in a file, or another place that has a name.
 func at(key, file string) found { return found{entry: entry{key: key}, where: where{file: file}} }
 
 // where is a place in a table or list; the zero value: none.

@@ -25,7 +25,7 @@ const (
 	ErrUnsafe     = "unsafe"     // 5.7.1: a program or file that must not be run or written
 )
 
-// ErrorHost is the host of a recipient that cannot be delivered: one of the Err
+// ErrorHost returns the host of a recipient that cannot be delivered: one of the Err
 // constants, a word, or a status code like 5.7.1, and what the report is to say; ""
 // if the word is enough (docs/notes/error-channel.md).
 func ErrorHost(word, text string) string {
@@ -84,7 +84,7 @@ type Trouble struct {
 func (e *Trouble) Error() string { return e.Err.Error() }
 func (e *Trouble) Unwrap() error { return e.Err }
 
-// IsTrouble gives the *Trouble in an error.
+// IsTrouble returns the *Trouble in an error.
 func IsTrouble(err error) (*Trouble, bool) {
 	t := (*Trouble)(nil)
 	ok := errors.As(err, &t)

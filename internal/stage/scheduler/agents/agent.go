@@ -40,7 +40,7 @@ type Agent struct {
 	signal   syscall.Signal // last one sent
 }
 
-// Pid is the agent's process.
+// Pid returns the agent's process.
 func (a *Agent) Pid() int { return a.pid }
 
 // mayTake reports whether the agent can be given a job.
@@ -430,7 +430,7 @@ func (j *Job) take(rcpt *thread.Recipient, ans *taproto.Answer, now time.Time) {
 	}
 }
 
-// outcomeOf is the outcome of a recipient that an answer reports.
+// outcomeOf returns the outcome of a recipient that an answer reports.
 func outcomeOf(ans *taproto.Answer, address string) thread.Outcome {
 	o := thread.Outcome{Offset: ans.Offset, Address: address, Text: ans.Text, Notary: workspec.ParseNotary(ans.Notary)}
 	switch ans.Word {

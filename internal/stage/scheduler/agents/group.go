@@ -35,13 +35,13 @@ func NewGroup(r *thread.Ring, settings *conf.Settings, channel, host string) *Gr
 	return g
 }
 
-// GroupOf is the group of a ring, nil if it has none.
+// GroupOf returns the group of a ring, nil if it has none.
 func GroupOf(r *thread.Ring) *Group {
 	g, _ := r.Serve.(*Group)
 	return g
 }
 
-// AgentOf is the agent that was given a thread's last delivery, nil if it has ended.
+// AgentOf returns the agent that was given a thread's last delivery, nil if it has ended.
 func AgentOf(t *thread.Thread) *Agent {
 	if a, _ := t.Serve.(*Agent); a != nil && !a.ended {
 		return a
@@ -49,7 +49,7 @@ func AgentOf(t *thread.Thread) *Agent {
 	return nil
 }
 
-// Settings are those of the clauses that the group serves.
+// Settings returns those of the clauses that the group serves.
 func (g *Group) Settings() *conf.Settings { return g.settings }
 
 // Retired reports whether scheduler.conf has no such ring any more.
@@ -58,7 +58,7 @@ func (g *Group) Retired() bool { return g.retired }
 // Empty reports whether the group has no agent and is getting none.
 func (g *Group) Empty() bool { return len(g.agents) == 0 && !g.starting }
 
-// Len is how many agents the group has, and how many of them have no delivery.
+// Len returns how many agents the group has, and how many of them have no delivery.
 func (g *Group) Len() (n, idle int) { return count(g.agents) }
 
 func count(list []*Agent) (n, idle int) {
@@ -70,7 +70,7 @@ func count(list []*Agent) (n, idle int) {
 	return len(list), idle
 }
 
-// staying is how many agents of a group still take deliveries.
+// staying returns how many agents of a group still take deliveries.
 func (g *Group) staying() (n int) {
 	for _, a := range g.agents {
 		if !a.closing {

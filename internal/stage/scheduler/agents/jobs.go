@@ -60,7 +60,7 @@ func (q *jobs) add(j Job) {
 	}
 }
 
-// live is how many jobs are not answered.
+// live returns how many jobs are not answered.
 func (q *jobs) live() (n int) {
 	for i := range q.list {
 		if q.list[i].Vertex != nil {
@@ -70,12 +70,12 @@ func (q *jobs) live() (n int) {
 	return n
 }
 
-// first is the job that an agent with one slot is at work on, -1 if there is none.
+// first returns the job that an agent with one slot is at work on, -1 if there is none.
 func (q *jobs) first() int {
 	return slices.IndexFunc(q.list, func(j Job) bool { return j.Vertex != nil })
 }
 
-// find is the job and recipient that an answer is about.
+// find returns the job and recipient that an answer is about.
 func (q *jobs) find(ans *taproto.Answer) (int, *thread.Recipient) {
 	for i := range q.list {
 		v := q.list[i].Vertex

@@ -165,8 +165,8 @@ func (c *LauncherClient) start(channel, host string, in, out *os.File) (*launche
 	return n.agent, nil
 }
 
-// ended is the agent that a notice is about, nil if none is known. c.mu is held. A launcher
-// of an earlier version gives the pid alone.
+// ended returns the agent that a notice is about, nil if none is known. c.mu is held. A
+// launcher of an earlier version gives the pid alone.
 func (c *LauncherClient) ended(n launchNotice) *launched {
 	if n.Agent != 0 {
 		return c.running[n.Agent]

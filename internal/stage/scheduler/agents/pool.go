@@ -54,14 +54,14 @@ type Spawner interface {
 // Process is a running agent.
 type Process interface {
 	Pid() int
-	// Window is how many bytes the process may leave unread before a Write waits.
+	// Window returns how many bytes the process may leave unread before a Write waits.
 	Window() int
 	// Listen begins to report to a, in the pool's goroutine, what the process writes and
 	// that it ends.
 	Listen(a *Agent)
 	Write(lines []byte) error
 	CloseInput()
-	// Unread is how many written bytes the process has not read.
+	// Unread returns how many written bytes the process has not read.
 	Unread() int
 	Signal(sig syscall.Signal)
 }
@@ -123,7 +123,7 @@ func (p *Pool) Flush() {
 	p.unsent = p.unsent[:0]
 }
 
-// Len is how many agents there are, and idle how many of them have no delivery.
+// Len returns how many agents there are, and idle how many of them have no delivery.
 func (p *Pool) Len() (n, idle int) { return count(p.agents) }
 
 // Running counts deliveries under way.
@@ -175,7 +175,7 @@ func (p *Pool) Shift(by time.Duration) {
 	})
 }
 
-// earliest is the earlier of two times of which zero means never.
+// earliest returns the earlier of two times of which zero means never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

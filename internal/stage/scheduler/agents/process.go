@@ -25,7 +25,7 @@ type Launch struct {
 	Nice        int
 }
 
-// LaunchOf is how an agent for a channel and host is started.
+// LaunchOf returns how an agent for a channel and host is started.
 func LaunchOf(s *conf.Settings, channel, host string) Launch {
 	l := Launch{User: s.User, Group: s.Group, Nice: s.Nice}
 	l.Argv, l.Env = s.Command.Build(channel, host)
@@ -55,7 +55,7 @@ func (s *Processes) Start(l Launch, channel, host string, started func(Process, 
 	}()
 }
 
-// under is the launch with the variable by which agents find zmailer.conf.
+// under returns the launch with the variable by which agents find zmailer.conf.
 func (l Launch) under(zconfig string) Launch {
 	if zconfig != "" {
 		l.Env = append([]string{"ZCONFIG=" + zconfig}, l.Env...)
@@ -248,7 +248,7 @@ func (l Launch) begin(dir string, in, out *os.File, root bool) (*os.Process, err
 	})
 }
 
-// workDir is the directory that a process starts in: transport/ or, for a user to whom
+// workDir returns the directory that a process starts in: transport/ or, for a user to whom
 // that is closed, the postoffice.
 func workDir(dir string, as *syscall.Credential) string {
 	var st unix.Stat_t
@@ -279,7 +279,7 @@ func (l Launch) process(program string, attr *os.ProcAttr) (proc *os.Process, er
 	return proc, err
 }
 
-// window is how many bytes fit into a pipe even if its pages are filled by halves.
+// window returns how many bytes fit into a pipe even if its pages are filled by halves.
 func window(f *os.File) int {
 	const least = 2048
 	raw, err := f.SyscallConn()

@@ -60,7 +60,7 @@ func TestRecordedAgentsAreUnderstood(t *testing.T) {
 	}
 }
 
-// linesOf are the lines that an agent wrote.
+// linesOf returns the lines that an agent wrote.
 func linesOf(s taprototest.Step) (list []taproto.Line) {
 	if !s.Agent {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"zmailer/internal/run/glob"
 )
 
-// checked is what Load and Check find of a directory with these files.
+// checked returns what Load and Check find of a directory with these files.
 func checked(t *testing.T, files map[string]string) (string, bool) {
 	t.Helper()
 	dir := t.TempDir()

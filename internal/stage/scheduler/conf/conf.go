@@ -70,7 +70,7 @@ type body struct {
 	last  bool             // it has a command
 }
 
-// settings are those of the body alone.
+// settings returns those of the body alone.
 func (b *body) settings() Settings {
 	s := Defaults()
 	for _, set := range b.sets {
@@ -142,7 +142,7 @@ func (l *line) at(rest string) place {
 	return place{l.pieces[i].line, utf8.RuneCountInString(l.text[l.pieces[i].start:off]) + 1}
 }
 
-// Clauses is the number of clauses.
+// Clauses returns the number of clauses.
 func (c *File) Clauses() int { return len(c.clauses) }
 
 // Current returns the version of the file in force. Many goroutines may call it, on the

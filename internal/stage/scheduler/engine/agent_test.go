@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 // raced has an agent with the race detector end at once, not a second later.
 const raced = "GORACE=atexit_sleep_ms=0"
 
-// agentCommand is a command for scheduler.conf that starts the scripted agent.
+// agentCommand returns a command for scheduler.conf that starts the scripted agent.
 func agentCommand(vars string) string {
 	self, err := os.Executable()
 	if err != nil {
@@ -246,7 +246,7 @@ func (s *script) lock(f *postoffice.Spec, j taproto.Job) (*workspec.Spec, []work
 	return spec, list
 }
 
-// word is what an address orders the agent to do: up to the first dot or @. A spoiled
+// word returns what an address orders the agent to do: up to the first dot or @. A spoiled
 // address may have neither.
 func word(address string) string {
 	if i := strings.IndexAny(address, ".@"); i >= 0 {

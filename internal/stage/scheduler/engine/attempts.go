@@ -267,7 +267,7 @@ func (e *attempts) logFinal(v *thread.Vertex, r *thread.Recipient, ans *taproto.
 	e.logOutcome(endOf(r.Result), v, r, e.stages(v), code, thread.LastLine(ans.Text))
 }
 
-// endOf is the event of a final result.
+// endOf returns the event of a final result.
 func endOf(r thread.Result) events.Kind {
 	if r == thread.Delivered {
 		return events.Delivered
@@ -288,7 +288,7 @@ func (e *attempts) logOutcome(k events.Kind, v *thread.Vertex, r *thread.Recipie
 	e.emitter().EmitAttrs(k, append(list, more...)...)
 }
 
-// replyCode is the enhanced code of an SMTP reply, or that of a bare success or
+// replyCode returns the enhanced code of an SMTP reply, or that of a bare success or
 // failure.
 func replyCode(reply string, res thread.Result) string {
 	if len(reply) > 4 && reply[0] >= '2' && reply[0] <= '5' && (reply[3] == ' ' || reply[3] == '-') {
@@ -298,7 +298,7 @@ func replyCode(reply string, res thread.Result) string {
 	return o.Code().String()
 }
 
-// resultOf is the result of a recipient with a final tag.
+// resultOf returns the result of a recipient with a final tag.
 func resultOf(delivered bool) thread.Result {
 	if delivered {
 		return thread.Delivered

@@ -16,7 +16,7 @@ import (
 	"zmailer/internal/stage/scheduler/thread"
 )
 
-// deep is an engine that has read so many specifications, for 10,000 hosts, all of
+// deep returns an engine that has read so many specifications, for 10,000 hosts, all of
 // which are due in ten hours.
 func deep(b testing.TB, n int) *engine { return grow(b, n, func(int) {}) }
 
@@ -148,7 +148,7 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// processor is what this process has had of the processors.
+// processor returns what this process has had of the processors.
 func processor() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

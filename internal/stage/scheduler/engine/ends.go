@@ -48,7 +48,7 @@ func (e *ends) settle(m *thread.Message) {
 	})
 }
 
-// said is what hosts in trouble said, for recipients that wait for them untried.
+// said returns what hosts in trouble said, for recipients that wait for them untried.
 func (e *ends) said(m *thread.Message) map[int64]string {
 	var said map[int64]string
 	m.Vertices(func(v *thread.Vertex) {

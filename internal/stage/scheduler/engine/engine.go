@@ -117,7 +117,7 @@ func (b *base) emit(k events.Kind, args ...any) { b.emitter().Emit(k, args...) }
 
 func (b *base) emitter() events.Emitter { return events.Emitter{Log: b.log, Stream: b.events} }
 
-// transport is the path of transport/, where agents run.
+// transport returns the path of transport/, where agents run.
 func (b *base) transport() string { return filepath.Join(b.conf.Dir, postoffice.Transport) }
 
 // run works until ctx is done and everything has ended.
@@ -271,7 +271,7 @@ func idOf(m *thread.Message) postoffice.SpoolID {
 	return postoffice.SpoolID{Ino: m.Inode(), MTime: m.Stamp}
 }
 
-// atMost is a number of specifications, or what -E allows.
+// atMost returns a number of specifications, or what -E allows.
 func (c *Start) atMost(n int) int {
 	if c.AtOnce > 0 {
 		return min(n, c.AtOnce)
@@ -294,7 +294,7 @@ func (e *placement) apart(channel, host string) bool {
 	return c.OnlyChannel != "*" && c.OnlyChannel != channel || c.OnlyHost != "*" && !strings.EqualFold(c.OnlyHost, host)
 }
 
-// ahead is how many specifications may wait to be read when more are listed.
+// ahead returns how many specifications may wait to be read when more are listed.
 func (c *Start) ahead() int {
 	if c.AtOnce > 0 {
 		return 0

@@ -333,7 +333,7 @@ func (e *placement) placeThread(m *thread.Message, list []store.Waiting, first b
 	}
 }
 
-// waitingVertex is the vertex of m that waits for the same thread.
+// waitingVertex returns the vertex of m that waits for the same thread.
 func (e *placement) waitingVertex(m *thread.Message, r *thread.Ring, w *store.Waiting) (found *thread.Vertex) {
 	m.Vertices(func(v *thread.Vertex) {
 		t := v.Thread

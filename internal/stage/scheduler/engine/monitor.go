@@ -112,7 +112,7 @@ func (e *monitor) checked(found []alarm.Alarm) {
 	})
 }
 
-// refusals are the specifications that are left alone.
+// refusals returns the specifications that are left alone.
 func (e *monitor) refusals() []alarm.Alarm {
 	var list []alarm.Alarm
 	for name, r := range e.intake.refused {

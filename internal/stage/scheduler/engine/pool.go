@@ -193,7 +193,7 @@ func (b *commandQueue) rouse() {
 	}
 }
 
-// take gives what was posted; spare is an old list to use again.
+// take returns what was posted; spare is an old list to use again.
 func (b *commandQueue) take(spare []func()) []func() {
 	clear(spare)
 	b.mu.Lock()

@@ -221,7 +221,7 @@ func (e *reconfiguration) resettle(r *thread.Ring, old *conf.File) (ended int) {
 	return e.agents.Follow(g, s)
 }
 
-// ring is the ring that serves a channel and host, nil if no clause does.
+// ring returns the ring that serves a channel and host, nil if no clause does.
 func (e *reconfiguration) ring(channel, host string) *thread.Ring {
 	s := e.conf.Conf.Current().Match(channel, host)
 	if s == nil {

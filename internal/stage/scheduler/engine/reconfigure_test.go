@@ -12,8 +12,8 @@ import (
 	"zmailer/internal/stage/scheduler/store/storetest"
 )
 
-// newFollowing is a rig whose scheduler reads its configuration from a file; ask has it do so
-// now.
+// newFollowing returns a rig whose scheduler reads its configuration from a file; ask has it
+// do so now.
 func newFollowing(t *testing.T, text string) (r *rig, put func(string), ask func()) {
 	t.Helper()
 	r = newRig(t, text, 0, nil)
@@ -36,7 +36,7 @@ func newFollowing(t *testing.T, text string) (r *rig, put func(string), ask func
 	return r, put, func() { c <- syscall.SIGHUP }
 }
 
-// pids are those of the agents that were started for a channel.
+// pids returns those of the agents that were started for a channel.
 func (r *rig) pids(channel string) (list []string) {
 	for line := range strings.Lines(r.events.String()) {
 		if strings.Contains(line, "msg=agent-started") && strings.Contains(line, "channel="+channel) {

@@ -148,7 +148,7 @@ func (r *rig) reports(n int) {
 	assert.Equal(r.T, len(r.Reports()), n, "reports")
 }
 
-// notes are what the agents noted.
+// notes returns what the agents noted.
 func (r *rig) notes(prefix ...string) []string {
 	text, err := os.ReadFile(filepath.Join(r.dir, "notes"))
 	if err != nil {
@@ -318,7 +318,7 @@ func boxOf(t testing.TB, in *storetest.Box, conf string) *box {
 	return b
 }
 
-// diskBox is a box on the real file system.
+// diskBox returns a box on the real file system.
 func diskBox(t testing.TB) (*box, string) {
 	t.Helper()
 	f, dir := storetest.Disk(t)

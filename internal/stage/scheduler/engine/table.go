@@ -29,16 +29,16 @@ func hash(number uint64) uint64 { return number * 0x9e3779b97f4a7c15 }
 
 func (t *table) part(number uint64) *tablePart { return &t.parts[hash(number)>>56] }
 
-// home is where a number belongs among so many slots.
+// home returns where a number belongs among so many slots.
 func home(number uint64, slots int) int {
 	hi, _ := bits.Mul64(hash(number)<<8, uint64(slots))
 	return int(hi)
 }
 
-// len is how many messages there are.
+// len returns how many messages there are.
 func (t *table) len() int { return t.n }
 
-// get is the message of a number, nil if there is none.
+// get returns the message of a number, nil if there is none.
 func (t *table) get(number uint64) *thread.Message {
 	p := t.part(number)
 	if i, ok := p.find(number); ok {
@@ -47,7 +47,7 @@ func (t *table) get(number uint64) *thread.Message {
 	return nil
 }
 
-// find is the slot of a number, or the empty one where it would be put.
+// find returns the slot of a number, or the empty one where it would be put.
 func (p *tablePart) find(number uint64) (int, bool) {
 	if len(p.slots) == 0 {
 		return 0, false
@@ -113,7 +113,7 @@ func (t *table) remove(m *thread.Message) {
 	}
 }
 
-// far is how many slots it is from one on to another.
+// far returns how many slots it is from one on to another.
 func far(from, to, slots int) int {
 	if to >= from {
 		return to - from

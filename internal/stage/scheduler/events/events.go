@@ -36,7 +36,7 @@ func (k Kind) named(name string) Kind {
 	return k
 }
 
-// String is the event's word in the log.
+// String returns the event's word in the log.
 func (k Kind) String() string { return k.word }
 
 // The kinds of events.
@@ -58,7 +58,7 @@ var (
 	AlarmCleared = kind("alarm-cleared", slog.LevelInfo)
 )
 
-// Operation is an operator's decision, by the word of the log: held, removed, retry.
+// Operation returns an operator's decision, by the word of the log: held, removed, retry.
 func Operation(word string) Kind { return kind(word, slog.LevelInfo) }
 
 // Event is something that has happened.
@@ -201,7 +201,7 @@ func (l *Listener) Take() []Event {
 	return list
 }
 
-// JSON is the event as one JSON object.
+// JSON returns the event as one JSON object.
 func (e Event) JSON() []byte {
 	var b bytes.Buffer
 	put := func(key string, v any) {

@@ -31,7 +31,7 @@ func (p *asidePlace) compare(channel, host string) int {
 	return cmp.Or(strings.Compare(p.channel, channel), strings.Compare(p.host, strings.ToLower(host)))
 }
 
-// line is the place for the classic listings.
+// line returns the place for the classic listings.
 func (p *asidePlace) line(now time.Time) mailq.ThreadLine {
 	return mailq.ThreadLine{Channel: p.channel, Host: p.host, Messages: len(p.messages), Recipients: p.rcpts, Age: store.Since(p.oldest, now)}
 }

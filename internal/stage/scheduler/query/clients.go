@@ -29,9 +29,9 @@ func (p *places) admit(s *session) (dropped *session, ok bool) {
 	return dropped, true
 }
 
-// victim is the client that makes room, nil if none does: an idle one without rights; for a trusted client also
-// a busy one, then an idle and last a busy trusted one. Among equals it is the one that is
-// idle the longest, or has come first.
+// victim returns the client that makes room, nil if none does: an idle one without rights;
+// for a trusted client also a busy one, then an idle and last a busy trusted one. Among
+// equals it is the one that is idle the longest, or has come first.
 func (p *places) victim(trusted bool) (found *session) {
 	class, since := 0, int64(0)
 	for _, s := range p.list {

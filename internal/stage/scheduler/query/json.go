@@ -47,7 +47,7 @@ func (s *session) jsonStatus() error {
 	return s.block(func() error { return s.json(&i) })
 }
 
-// json is the thread as JSON.
+// json returns the thread as JSON.
 func (t *threadShot) json(now time.Time) mailq.ThreadInfo {
 	i := mailq.ThreadInfo{Channel: t.channel, Host: t.host, State: t.stats.State, Messages: t.stats.Vertices, Recipients: t.stats.Recipients,
 		Ready: t.stats.Ready, Running: t.stats.Running, Limit: t.stats.Limit, Attempts: t.stats.Attempts, Tries: t.stats.Tries,
@@ -87,7 +87,7 @@ func (s *session) jsonThread(r mailq.Request) error {
 	})
 }
 
-// json is the recipient as JSON.
+// json returns the recipient as JSON.
 func (w *waitingRecipient) json() mailq.WaitingInfo {
 	return mailq.WaitingInfo{ID: w.message.id.String(), Name: w.message.name, Channel: w.Channel, Host: w.Host, Rcpt: w.Address, From: w.Sender,
 		State: w.State, Attempts: w.Tries, Accepted: w.Accepted, Next: w.Next, Last: w.Last, Expires: w.Expires,
@@ -169,7 +169,7 @@ func (t *threadShot) why(v *thread.Vertex) string {
 	return "it waits for its turn, for an agent or for room in its channel"
 }
 
-// inRow is how often something failed without a success between.
+// inRow returns how often something failed without a success between.
 func inRow(n int) string {
 	if n == 1 {
 		return "once"

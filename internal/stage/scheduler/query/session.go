@@ -75,7 +75,7 @@ func (w patientWriter) Write(b []byte) (int, error) {
 	return w.conn.Write(b)
 }
 
-// owner is the uid that the postoffice belongs to, -1 if that is unknown.
+// owner returns the uid that the postoffice belongs to, -1 if that is unknown.
 func (q *Server) owner() int {
 	var st unix.Stat_t
 	if unix.Stat(q.Dir, &st) != nil {
@@ -256,8 +256,8 @@ func (q *Server) authFile() (*mailq.AuthFile, error) {
 	return a, nil
 }
 
-// authFileName is the path of the authfile, "" if there is none. One without a slash at its
-// beginning is beside zmailer.conf.
+// authFileName returns the path of the authfile, "" if there is none. One without a slash at
+// its beginning is beside zmailer.conf.
 func (c *Config) authFileName() string {
 	name := c.Conf.Current().AuthFile
 	if name != "" && !filepath.IsAbs(name) && c.ZConfig != "" {

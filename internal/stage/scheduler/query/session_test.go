@@ -260,7 +260,7 @@ func TestQuerySocketFollowsTheConfiguration(t *testing.T) {
 	answers(r.client(r.connect()))
 }
 
-// rubbish is what somebody may send who means no good.
+// rubbish returns what somebody may send who means no good.
 func rubbish(random *rand.Rand) []byte {
 	verbs := []string{"AUTH", "SHOW", "QUEUE", "THREADS", "THREAD", "KILL", "MSG", "JSON", "MESSAGE", "EVENTS", "ETRN", "QUIT", "smtp", "h", "..", "*", "\x00", "%s", "S1A1", "4711-1"}
 	var b bytes.Buffer

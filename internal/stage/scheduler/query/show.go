@@ -98,7 +98,7 @@ func shotOf(r *thread.Ring) *ringShot {
 	return shot
 }
 
-// sums are the status for the classic listings.
+// sums returns the status for the classic listings.
 func (s *Status) sums() mailq.Sums {
 	return mailq.Sums{Messages: s.Messages, Uptime: s.Uptime, Agents: s.Agents, Idle: s.Idle,
 		MessagesIn: s.MessagesIn, MessagesOut: s.MessagesOut, RecipientsIn: s.RecipientsIn, RecipientsOut: s.RecipientsOut}
@@ -153,7 +153,7 @@ func (q *snapshots) walk(v View, at *tour) {
 	}
 }
 
-// shot is what the core knows of a thread without a look at its vertices.
+// shot returns what the core knows of a thread without a look at its vertices.
 func (q *snapshots) shot(v View, r *ringShot, t *thread.Thread) threadShot {
 	s := threadShot{ring: r, channel: t.Channel(), host: t.Host, stats: t.Brief(v.Now()), now: v.Now()}
 	if a := agents.AgentOf(t); a != nil && s.stats.Running > 0 {
@@ -277,7 +277,7 @@ func (s *session) stopped() error {
 	return errStopped
 }
 
-// line is the thread for the classic listings.
+// line returns the thread for the classic listings.
 func (t *threadShot) line(now time.Time) mailq.ThreadLine {
 	l := mailq.ThreadLine{Channel: t.channel, Host: t.host, Messages: t.stats.Vertices, Recipients: t.stats.Recipients,
 		Attempts: int(t.stats.Attempts), PID: t.pid, Age: store.Since(t.stats.Oldest, now)}

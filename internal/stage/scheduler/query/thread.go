@@ -126,7 +126,7 @@ func (q *Server) waiting(m *threadMessage, shot *threadShot) []waitingRecipient 
 	return list
 }
 
-// entry is the recipient for the classic listing.
+// entry returns the recipient for the classic listing.
 func (w *waitingRecipient) entry(t *threadShot) mailq.Entry {
 	e := mailq.Entry{File: w.message.name, Index: w.index, Sender: w.Sender, Offset: w.Offset, Expires: w.Expires,
 		Next: w.Next, Last: w.Last, Tries: w.Tries, Answer: w.Answer}

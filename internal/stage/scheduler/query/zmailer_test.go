@@ -295,7 +295,7 @@ func TestZm3VerboseMailqShowsSendersAndRecipients(t *testing.T) {
 	}
 }
 
-// fromZmailer is the first fenced block of the manual's page behind a heading.
+// fromZmailer returns the first fenced block of the manual's page behind a heading.
 func fromZmailer(t *testing.T, heading string) []string {
 	t.Helper()
 	page, err := os.ReadFile("../../../../docs/coming-from-zmailer.md")

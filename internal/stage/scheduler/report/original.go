@@ -83,8 +83,8 @@ func (r *Report) whole(rep *dsn.Report) (whole bool, done func(), err error) {
 	}, nil
 }
 
-// capped is a header block up to a size, 0 for any: whole fields, as long as the first one
-// is no larger than that.
+// capped returns a header block up to a size, 0 for any: whole fields, as long as the first
+// one is no larger than that.
 func capped(header []byte, size int64) []byte {
 	if size <= 0 || int64(len(header)) <= size {
 		return header

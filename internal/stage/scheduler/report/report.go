@@ -81,7 +81,7 @@ func (r *Report) describe(rep *dsn.Report) {
 	}
 }
 
-// Final is a recipient that has failed or was delivered, by its diagnostic.
+// Final returns a recipient that has failed or was delivered, by its diagnostic.
 func Final(r *workspec.Recipient, d *workspec.Diagnostic) dsn.Recipient {
 	n := &d.Notary
 	p := dsn.Recipient{Final: r.Address, Original: Requested(r.Notary, address.DecodeXText).Original,
@@ -92,8 +92,8 @@ func Final(r *workspec.Recipient, d *workspec.Diagnostic) dsn.Recipient {
 	return p
 }
 
-// Delay is a recipient that waits: last is its last deferral, nil if there was none, said
-// the answer that its host gave to others.
+// Delay returns a recipient that waits: last is its last deferral, nil if there was none,
+// said the answer that its host gave to others.
 func Delay(r *workspec.Recipient, last *workspec.Event, said string) dsn.Recipient {
 	p := dsn.Recipient{Final: r.Address, Original: Requested(r.Notary, address.DecodeXText).Original,
 		Action: dsn.Delayed, Text: cmp.Or(said, "It has not been tried yet.")}
@@ -107,7 +107,7 @@ func Delay(r *workspec.Recipient, last *workspec.Event, said string) dsn.Recipie
 	return p
 }
 
-// receivedFrom is the host that a Received field names, with its comment (RFC 3464
+// receivedFrom returns the host that a Received field names, with its comment (RFC 3464
 // §2.2.4).
 func receivedFrom(value string) string {
 	rest, ok := strings.CutPrefix(value, "from ")
@@ -139,8 +139,8 @@ func receivedFrom(value string) string {
 // it no remote host has.
 const attrRemote = "remote"
 
-// RemoteAttr is what a deferral keeps of the host that has answered: its name or address,
-// and not the ports of the connection, which are others each time.
+// RemoteAttr returns what a deferral keeps of the host that has answered: its name or
+// address, and not the ports of the connection, which are others each time.
 func RemoteAttr(n *workspec.Notary) []workspec.Attr {
 	remote, _, _ := strings.Cut(n.Remote, " (")
 	kind, name, ok := strings.Cut(remote, ";")

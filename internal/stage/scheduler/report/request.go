@@ -62,7 +62,7 @@ func (w *Notify) read(value string) {
 	}
 }
 
-// KindOf is the kind of report that a diagnostic's action (RFC 3464 §2.3.3) leads to.
+// KindOf returns the kind of report that a diagnostic's action (RFC 3464 §2.3.3) leads to.
 func KindOf(d *workspec.Diagnostic) string {
 	switch strings.ToLower(d.Notary.Action) {
 	case "delivered", "relayed", "expanded":

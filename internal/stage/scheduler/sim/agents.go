@@ -48,7 +48,7 @@ func (w *World) Ring(key string, p thread.Policy, set Ring) *Ring {
 	return r
 }
 
-// current is the ring in the core, which forgets one without threads and agents.
+// current returns the ring in the core, which forgets one without threads and agents.
 func (r *Ring) current() *thread.Ring {
 	ring := r.world.core.Ring(r.key, r.policy)
 	if agents.GroupOf(ring) == nil {
@@ -57,7 +57,7 @@ func (r *Ring) current() *thread.Ring {
 	return ring
 }
 
-// Running is how many deliveries the ring has under way.
+// Running returns how many deliveries the ring has under way.
 func (r *Ring) Running() int { return r.current().Running() }
 
 // players are the World as the owner of the agents and as what starts them.

@@ -30,7 +30,7 @@ func policy(change func(*thread.Policy)) thread.Policy {
 	return p
 }
 
-// manySlots are those of the built-in scheduler.conf.
+// manySlots returns those of the built-in scheduler.conf.
 func manySlots() Ring { return Ring{Slots: 20, MaxTA: 50, IdleMax: 3 * minute} }
 
 // row is a line of docs/fairness.md.
@@ -64,7 +64,7 @@ func atLeast(t *testing.T, what string, got, want float64) row {
 	return row{what, fmt.Sprint("at least ", want), fmt.Sprintf("%.3f", got)}
 }
 
-// counted is a number that must not be above another.
+// counted returns a number that must not be above another.
 func counted(t *testing.T, what string, got, most int) row {
 	t.Helper()
 	if got > most {

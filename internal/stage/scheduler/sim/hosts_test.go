@@ -191,7 +191,7 @@ func lastOf(w *World) time.Duration {
 	return last.Sub(begin())
 }
 
-// inAnySecond is the most times within a second, whenever that begins.
+// inAnySecond returns the most times within a second, whenever that begins.
 func inAnySecond(list []time.Time) (most int) {
 	first := 0
 	for i, at := range list {

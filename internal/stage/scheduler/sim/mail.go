@@ -35,7 +35,7 @@ const (
 	Expired
 )
 
-// Wait is how long the delivery has waited for its end, or for now if it is open.
+// Wait returns how long the delivery has waited for its end, or for now if it is open.
 func (l *Delivery) Wait(now time.Time) time.Duration {
 	if l.Outcome == Open {
 		return now.Sub(l.Arrived)

@@ -8,7 +8,7 @@ import (
 // Waits are how long deliveries waited, ascending.
 type Waits []time.Duration
 
-// Waits gives the waits of a group; of all deliveries if it is "".
+// Waits returns the waits of a group; of all deliveries if it is "".
 func (w *World) Waits(group string) Waits {
 	var list Waits
 	for _, l := range w.Deliveries {
@@ -20,7 +20,7 @@ func (w *World) Waits(group string) Waits {
 	return list
 }
 
-// At is the wait that a share of the deliveries does not exceed: 0.5 is the median.
+// At returns the wait that a share of the deliveries does not exceed: 0.5 is the median.
 func (s Waits) At(share float64) time.Duration {
 	if len(s) == 0 {
 		return 0
@@ -28,7 +28,7 @@ func (s Waits) At(share float64) time.Duration {
 	return s[min(int(share*float64(len(s))), len(s)-1)]
 }
 
-// Max is the longest wait.
+// Max returns the longest wait.
 func (s Waits) Max() time.Duration { return s.At(1) }
 
 // Count counts the deliveries of a group with an outcome; of all groups if it is "".

@@ -10,7 +10,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// scenarios are the sections of docs/fairness.md, with the test that shows each.
+// scenarios returns the sections of docs/fairness.md, with the test that shows each.
 func scenarios() []struct {
 	title, test string
 	run         func(*testing.T) []row
@@ -86,7 +86,7 @@ func TestThePageIsTrue(t *testing.T) {
 	}
 }
 
-// unmeasured is the page without its last column: a change of the core that keeps the
+// unmeasured returns the page without its last column: a change of the core that keeps the
 // bounds does not make it wrong.
 func unmeasured(page string) string {
 	lines := strings.Split(page, "\n")

@@ -56,10 +56,10 @@ func New(seed uint64, start time.Time) *World {
 	return w
 }
 
-// Now is the virtual time.
+// Now returns the virtual time.
 func (w *World) Now() time.Time { return w.now }
 
-// Since is how far the virtual clock has come.
+// Since returns how far the virtual clock has come.
 func (w *World) Since() time.Duration { return w.now.Sub(w.start) }
 
 // Open counts the deliveries without an outcome.
@@ -134,7 +134,7 @@ func (w *World) Drain(limit time.Duration) bool {
 	return w.open == 0
 }
 
-// next is the time of the next thing to happen.
+// next returns the time of the next thing to happen.
 func (w *World) next() (time.Time, bool) {
 	next := w.core.Next()
 	if at := w.pool.Next(); next.IsZero() || !at.IsZero() && at.Before(next) {

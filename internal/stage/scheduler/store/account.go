@@ -289,8 +289,9 @@ func (s *reporter) explain(f *work) error {
 	})
 }
 
-// unreported are the recipients that have failed, whose sender wants a report and has none.
-// The question is not asked of what account has made of the file, but of each recipient.
+// unreported returns the recipients that have failed, whose sender wants a report and has
+// none. The question is not asked of what account has made of the file, but of each
+// recipient.
 func (f *work) unreported() (list []*workspec.Recipient) {
 	about := f.diagnostics()
 	for _, r := range f.spec.All() {

@@ -80,7 +80,7 @@ func (c *counter) must(err error) {
 	assert.Must(c.T, err)
 }
 
-// at is a request about the first recipient.
+// at returns a request about the first recipient.
 func (c *counter) at() operations.Request {
 	return operations.Request{PostOffice: c.desk, ID: c.id, Now: c.Now, Who: "an operator", Order: "20261121-081400-x-1",
 		Match: func(_ *workspec.Group, r *workspec.Recipient) bool { return r.Address == first }}
@@ -152,7 +152,7 @@ var steps = map[string]func(c *counter) error{
 	},
 }
 
-// offset is the first recipient's; the specification's head does not change.
+// offset returns the first recipient's; the specification's head does not change.
 func (c *counter) offset() int64 {
 	raw := "transport/" + c.name
 	if _, err := c.disk.Stat(raw); err != nil {
@@ -340,7 +340,7 @@ func each(t *testing.T, fn func(t *testing.T, c func(*testing.T) *counter, step 
 	}
 }
 
-// stride is how many operations are between two that are tried.
+// stride returns how many operations are between two that are tried.
 func stride() int {
 	if testing.Short() {
 		return 5

@@ -42,7 +42,7 @@ func boxOf(t testing.TB, in *storetest.Box, conf string) *box {
 	return b
 }
 
-// diskBox is a box on the real file system.
+// diskBox returns a box on the real file system.
 func diskBox(t testing.TB) (*box, string) {
 	t.Helper()
 	f, dir := storetest.Disk(t)

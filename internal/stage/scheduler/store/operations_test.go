@@ -15,7 +15,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// clockBox is a box whose disk has the virtual clock, too.
+// clockBox returns a box whose disk has the virtual clock, too.
 func clockBox(t testing.TB, conf string) *box {
 	t.Helper()
 	f := cutfs.New()
@@ -24,7 +24,7 @@ func clockBox(t testing.TB, conf string) *box {
 	return b
 }
 
-// open are the addresses that agents are to have, with the time until the next attempt.
+// open returns the addresses that agents are to have, with the time until the next attempt.
 func (b *box) open(name string) string {
 	b.T.Helper()
 	var list []string

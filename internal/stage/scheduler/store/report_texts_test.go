@@ -18,7 +18,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// texts is a configuration directory with texts for reports.
+// texts returns a configuration directory with texts for reports.
 func texts(t *testing.T, conf string, files map[string]string) *config.Config {
 	t.Helper()
 	dir := t.TempDir()
@@ -280,7 +280,7 @@ assert len(parts) == 3 and parts[1].get_content_type() == "message/delivery-stat
 json.dump([dict(g.items()) for g in parts[1].get_payload()], sys.stdout)
 `
 
-// parsed is the report that another's parser has read.
+// parsed returns the report that another's parser has read.
 func parsed(t *testing.T, report string) []map[string]string {
 	t.Helper()
 	_, message, ok := strings.Cut(report, "env-end\n")

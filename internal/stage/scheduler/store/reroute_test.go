@@ -20,7 +20,7 @@ import (
 	"zmailer/internal/workspec"
 )
 
-// copies are the messages in router/ that are no reports.
+// copies returns the messages in router/ that are no reports.
 func (b *box) copies() []*envelope.Message {
 	b.T.Helper()
 	var list []*envelope.Message

@@ -23,7 +23,7 @@ import (
 
 var historyRecipients = flag.Int("history-recipients", 1000, "of the message in TestDel2HistoryIsBounded that waits for 1,000 attempts")
 
-// allocated is how many bytes fn allocates.
+// allocated returns how many bytes fn allocates.
 func allocated(fn func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -32,7 +32,7 @@ func (b *box) appendRaw(name, lines string, failed ...int) {
 	assert.Must(b.T, err)
 }
 
-// notary is the NOTARY field of a failure as ZMailer's agents write it.
+// notary returns the NOTARY field of a failure as ZMailer's agents write it.
 func notary(address string) string {
 	return strings.Join([]string{address, "failed", "5.1.1", "smtp; 550 (" + address + ": no such user here)", "X-IP-addr; [127.0.0.1]", "smtp[1199]"}, "\x01")
 }

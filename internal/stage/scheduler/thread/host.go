@@ -46,10 +46,10 @@ type hostState struct {
 	probe    *Vertex // runs while the host is in trouble
 }
 
-// Tries is how often in a row the host failed, 0 if it is not in trouble.
+// Tries returns how often in a row the host failed, 0 if it is not in trouble.
 func (h *hostState) Tries() int { return int(h.tries) }
 
-// learn is the state of the host.
+// learn returns the state of the host.
 func (h *hostState) learn() standing {
 	switch {
 	case h.next != 0:
@@ -83,7 +83,7 @@ func (h *hostState) recover() {
 	h.epoch++
 }
 
-// Channel is the thread's channel.
+// Channel returns the thread's channel.
 func (t *Thread) Channel() string { return t.channel.name }
 
 // Until is when a host in trouble is probed next, zero if it is not in trouble.
@@ -96,7 +96,7 @@ func (t *Thread) Until() time.Time {
 
 type threadKey struct{ channel, host string }
 
-// keyOf is the key of a thread; hosts are one whatever their case (RFC 1035 §2.3.3).
+// keyOf returns the key of a thread; hosts are one whatever their case (RFC 1035 §2.3.3).
 func keyOf(channel, host string) threadKey { return threadKey{channel, strings.ToLower(host)} }
 
 func (c *Core) thread(r *Ring, name, host string) *Thread {

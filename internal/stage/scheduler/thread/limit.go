@@ -20,7 +20,7 @@ const usualStart = 5
 // mostEver bounds a limit that the policy does not bound.
 const mostEver = 10_000
 
-// start is the limit for a host of which nothing is known.
+// start returns the limit for a host of which nothing is known.
 func (p *Policy) start() int32 {
 	n := p.Start
 	if n <= 0 {
@@ -29,7 +29,7 @@ func (p *Policy) start() int32 {
 	return int32(min(n, p.most()))
 }
 
-// most is what a limit does not exceed.
+// most returns what a limit does not exceed.
 func (p *Policy) most() int {
 	if p.MaxThread > 0 {
 		return p.MaxThread
@@ -37,7 +37,7 @@ func (p *Policy) most() int {
 	return mostEver
 }
 
-// Limit is how many deliveries at once the host is given now.
+// Limit returns how many deliveries at once the host is given now.
 func (t *Thread) Limit() int { return t.bound() }
 
 // grow takes note that the host has served a delivery: one more for each, until the

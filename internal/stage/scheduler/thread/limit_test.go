@@ -7,7 +7,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// busyBench is a thread with much to do whose host nothing is known of.
+// busyBench returns a thread with much to do whose host nothing is known of.
 func busyBench(t *testing.T, p Policy) (*bench, *Thread) {
 	b := newBench(t, p)
 	for range 2000 {

@@ -56,7 +56,8 @@ func (m *Message) ahead() int64 {
 	return m.odd.ahead
 }
 
-// Inode is the number in the message's spool ID: Number, unless SetInode said another one.
+// Inode returns the number in the message's spool ID: Number, unless SetInode said another
+// one.
 func (m *Message) Inode() uint64 {
 	if m.odd == nil || m.odd.inode == 0 {
 		return m.Number
@@ -67,7 +68,7 @@ func (m *Message) Inode() uint64 {
 // SetInode sets the inode number of the spool ID, where the message's name has another number.
 func (m *Message) SetInode(number uint64) { m.oddly().inode = number }
 
-// Away is how much of its age does not count.
+// Away returns how much of its age does not count.
 func (m *Message) Away() time.Duration {
 	if m.odd == nil {
 		return 0
@@ -91,7 +92,7 @@ func (v *Vertex) SetAway(d time.Duration) {
 	o.aside[v] = d.Milliseconds()
 }
 
-// away is how much of its age does not count, in milliseconds.
+// away returns how much of its age does not count, in milliseconds.
 func (v *Vertex) away() int64 {
 	o := v.Message.odd
 	if o == nil {
@@ -116,7 +117,7 @@ func (m *Message) SetName(name string) {
 	}
 }
 
-// Name is the message's name below transport/.
+// Name returns the message's name below transport/.
 func (m *Message) Name() string {
 	var room [40]byte
 	return string(m.AppendName(room[:0]))
@@ -184,7 +185,7 @@ func NewRecipient(offset int64, address string) Recipient {
 	return Recipient{Address: address, low: uint32(offset), high: uint16(offset >> 32)}
 }
 
-// Offset is the place of its r line.
+// Offset returns the place of its r line.
 func (r *Recipient) Offset() int64 { return int64(r.high)<<32 | int64(r.low) }
 
 // Result is an agent's answer for one recipient. The zero value is none yet.
@@ -202,7 +203,7 @@ const (
 // Final reports whether nothing more is to be done for the recipient.
 func (r Result) Final() bool { return r >= Failed }
 
-// Recipients are those of the vertex, by offset.
+// Recipients returns those of the vertex, by offset.
 func (v *Vertex) Recipients() []Recipient {
 	switch {
 	case v.state == gone:
@@ -230,7 +231,7 @@ func (v *Vertex) end() {
 	v.state, v.more, v.one[0] = gone, nil, Recipient{}
 }
 
-// Find is the recipient at an offset, nil if the vertex has none there.
+// Find returns the recipient at an offset, nil if the vertex has none there.
 func (v *Vertex) Find(offset int64) *Recipient {
 	list := v.Recipients()
 	lo, hi := 0, len(list)

@@ -223,7 +223,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// list is the vertices of a thread in a state.
+// list returns the vertices of a thread in a state.
 func (b *bench) list(t *Thread, s state) (list []*Vertex) {
 	t.Vertices(0, func(v *Vertex) bool {
 		if v.state == s {

@@ -11,7 +11,7 @@ type Rate struct {
 	Per time.Duration
 }
 
-// step is the time from one to the next, in nanoseconds, rounded up, so that there are
+// step returns the time from one to the next, in nanoseconds, rounded up, so that there are
 // never more than N in a time Per.
 func (r Rate) step() int64 { return (int64(r.Per) + int64(r.N) - 1) / int64(r.N) }
 

@@ -30,7 +30,7 @@ func scatter(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// shuffled is the place of v in the random order.
+// shuffled returns the place of v in the random order.
 func (v *Vertex) shuffled() uint32 { return uint32(scatter(v.Message.Number + 1)) }
 
 // above reports which of two is nearer to the root.
@@ -118,7 +118,7 @@ func merge(left, right *Vertex) *Vertex {
 	}
 }
 
-// head is the first vertex of a sender, nil if there is none.
+// head returns the first vertex of a sender, nil if there is none.
 func (o *order) head(sender uint32) (found *Vertex) {
 	for x := o.root; x != nil; {
 		if x.Message.Sender < sender {
@@ -133,7 +133,7 @@ func (o *order) head(sender uint32) (found *Vertex) {
 	return found
 }
 
-// following is the vertex of a sender that follows the last one taken in the random
+// following returns the vertex of a sender that follows the last one taken in the random
 // order, nil if none does.
 func (o *order) following(sender uint32) (found *Vertex) {
 	for x := o.root; x != nil; {
@@ -237,7 +237,7 @@ func (o *order) Pop() any {
 	return v
 }
 
-// class is where v is while it is ready.
+// class returns where v is while it is ready.
 func (v *Vertex) class() int {
 	if v.Attempts > 0 {
 		return 1
@@ -285,7 +285,7 @@ func (t *waitList) remove(v *Vertex) {
 	}
 }
 
-// first is the vertex of the oldest message.
+// first returns the vertex of the oldest message.
 func (t *waitList) first() *Vertex {
 	if t.oldest == nil {
 		for _, v := range t.list {
@@ -379,7 +379,7 @@ func (t *waitList) tally(v *Vertex, n int32) {
 	}
 }
 
-// ordersFor is the orders that a vertex is in while it is ready. Reports have their own,
+// ordersFor returns the orders that a vertex is in while it is ready. Reports have their own,
 // so that the rest can be served without them.
 func (t *waitList) ordersFor(v *Vertex) *[2]order {
 	if v.Message.Origin() != Report {
@@ -397,8 +397,8 @@ func (t *waitList) ordersFor(v *Vertex) *[2]order {
 // mailPerReport is how much other mail to a host is served for each report.
 const mailPerReport = 3
 
-// line is the orders whose turn it is; nil: what is ready are reports, which may not begin
-// now. reports: they may.
+// line returns the orders whose turn it is; nil: what is ready are reports, which may not
+// begin now. reports: they may.
 func (t *waitList) line(reports bool) *[2]order {
 	reports, mail := reports && t.reports > 0, t.ready > int(t.reports)
 	if reports && (!mail || t.mails >= mailPerReport) {

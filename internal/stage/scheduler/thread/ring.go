@@ -43,7 +43,7 @@ type turns struct {
 
 func (q *turns) push(r *Ring) { q.list = append(q.list, r) }
 
-// pop gives the ring that came first, nil if there is none.
+// pop returns the ring that came first, nil if there is none.
 func (q *turns) pop() *Ring {
 	if q.next == len(q.list) {
 		q.list, q.next = q.list[:0], 0
@@ -110,7 +110,7 @@ func (r *Ring) Threads(fn func(*Thread)) {
 	}
 }
 
-// Running is how many deliveries the ring has under way.
+// Running returns how many deliveries the ring has under way.
 func (r *Ring) Running() int { return r.running }
 
 // Until is when the ring's rate allows another delivery, zero if that is now.
@@ -150,7 +150,7 @@ func (r *Ring) channelFull(t *Thread) bool {
 	return r.Policy.MaxChannel > 0 && (t.channel.running >= r.Policy.MaxChannel || r.mixed && t.tierNow() >= r.closed(t.channel))
 }
 
-// opened is the first tier that may not begin a delivery, as far as one can say for all
+// opened returns the first tier that may not begin a delivery, as far as one can say for all
 // threads.
 func (r *Ring) opened() uint8 {
 	if r.mixed || r.channel == nil {
@@ -171,7 +171,7 @@ func (c *schedule) Touch(r *Ring) {
 	}
 }
 
-// Touched gives a ring that something changed for since it was last given, nil if
+// Touched returns a ring that something changed for since it was last given, nil if
 // there is none. Who waits for room in a channel comes before who has new mail.
 func (c *schedule) Touched() *Ring {
 	if r := c.first.pop(); r != nil {

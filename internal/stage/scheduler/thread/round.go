@@ -62,7 +62,7 @@ func (c *Core) End(v *Vertex, w HostWait, now time.Time) Round {
 	return round
 }
 
-// sum is what the results of a vertex say about the host: HostDeferred if it is in
+// sum returns what the results of a vertex say about the host: HostDeferred if it is in
 // trouble, Deferred if it put off all, Delivered if it did something.
 func (v *Vertex) sum() Result {
 	sum := Deferred
@@ -153,7 +153,7 @@ func (c *schedule) resumeTrouble(t *Thread, h History, ms int64) {
 	c.update(t, ms)
 }
 
-// delay is the wait after a failed attempt: the next of Policy.Retries, in
+// delay returns the wait after a failed attempt: the next of Policy.Retries, in
 // intervals, then over again from a random place, plus some of Policy.Jitter so that
 // what failed together does not come back together (M26).
 func (c *schedule) delay(p *Policy, step *uint8) time.Duration {
@@ -168,7 +168,7 @@ func (c *schedule) delay(p *Policy, step *uint8) time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// longest is the longest wait after a failed attempt, in milliseconds. A time that a
+// longest returns the longest wait after a failed attempt, in milliseconds. A time that a
 // former policy decided on is never farther away.
 func (p *Policy) longest() int64 {
 	d := p.Interval * time.Duration(slices.Max(p.Retries))
@@ -243,7 +243,7 @@ type Outcome struct {
 	HostTries int       // failures of the host in a row, if the whole thread waits
 }
 
-// Code is the outcome's status, "X.0.0" of its kind if the agent gave none.
+// Code returns the outcome's status, "X.0.0" of its kind if the agent gave none.
 func (o *Outcome) Code() status.Code {
 	word, _, _ := strings.Cut(o.Notary.Status, " ")
 	if c, ok := status.Parse(word); ok {
@@ -258,7 +258,7 @@ func (o *Outcome) Code() status.Code {
 	return status.Code{Class: 4}
 }
 
-// LastLine is the last line of a dialogue that is not empty, without the marks of the
+// LastLine returns the last line of a dialogue that is not empty, without the marks of the
 // two sides.
 func LastLine(text string) string {
 	end := len(text)

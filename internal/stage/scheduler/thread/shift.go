@@ -20,10 +20,10 @@ func (c *clock) Shift(by time.Duration) {
 	c.newcomers = &odd{ahead: -c.offset, common: true}
 }
 
-// ms is a time of day in milliseconds of the core's time.
+// ms returns a time of day in milliseconds of the core's time.
 func (c *clock) ms(t time.Time) int64 { return t.UnixMilli() - c.offset }
 
-// time is the time of day that ms is of.
+// time returns the time of day that ms is of.
 func (c *clock) time(ms int64) time.Time { return time.UnixMilli(ms + c.offset) }
 
 // enter takes note of a message that has just come: its stamp is by the clock as it is
@@ -78,7 +78,7 @@ func (c *clock) at(now time.Time) int64 {
 // wrong digit must not stop its mail for ever.
 const farthest = 30 * 24 * time.Hour
 
-// notFar is a time in milliseconds, at most farthest away.
+// notFar returns a time in milliseconds, at most farthest away.
 func (c *clock) notFar(t time.Time, ms int64) int64 {
 	if latest := ms + farthest.Milliseconds(); t.After(c.time(latest)) {
 		return latest

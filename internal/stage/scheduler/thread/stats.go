@@ -110,7 +110,7 @@ func (t *Thread) Vertices(from int, fn func(*Vertex) bool) {
 	}
 }
 
-// All gives all threads of all rings. Between two of them the caller may change anything:
+// All returns all threads of all rings. Between two of them the caller may change anything:
 // a thread that comes or goes meanwhile may be given or not.
 func (c *Core) All() iter.Seq[*Thread] {
 	return func(yield func(*Thread) bool) {
@@ -124,8 +124,9 @@ func (c *Core) All() iter.Seq[*Thread] {
 	}
 }
 
-// Find is the thread of a channel and host, nil if there is none. key is that of the ring
-// that serves it now; while a thread has not followed a new configuration it is in another.
+// Find returns the thread of a channel and host, nil if there is none. key is that of the
+// ring that serves it now; while a thread has not followed a new configuration it is in
+// another.
 func (c *Core) Find(key, channel, host string) *Thread {
 	k := keyOf(channel, host)
 	if r := c.rings[key]; r != nil && r.threads[k] != nil {

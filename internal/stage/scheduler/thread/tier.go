@@ -46,7 +46,7 @@ const (
 // tiers is how many tiers there are.
 const tiers = 5
 
-// tierOf is the tier of mail to a host.
+// tierOf returns the tier of mail to a host.
 func tierOf(s standing, o Origin) uint8 {
 	return [standings][origins]uint8{
 		answering: {Own: 0, Relayed: 0, Report: 2},
@@ -65,13 +65,13 @@ func share(tier uint8) string {
 	}[tier]
 }
 
-// atMost is how many of the places for hosts that have not answered a tier and those below
-// it may hold: all, 3/4, 1/2, 1/4, rounded up.
+// atMost returns how many of the places for hosts that have not answered a tier and those
+// below it may hold: all, 3/4, 1/2, 1/4, rounded up.
 func atMost(tier uint8, unproven int) int {
 	return (unproven*(tiers-int(tier)) + tiers - 2) / (tiers - 1)
 }
 
-// bound is how many deliveries at once the host is given now: one that has not answered
+// bound returns how many deliveries at once the host is given now: one that has not answered
 // gets a quarter at most of the places that there are for such hosts.
 func (t *Thread) bound() int {
 	if n := t.Ring.Policy.MaxUnproven; n > 0 && t.standing != answering {
@@ -89,7 +89,7 @@ func (p *places) count(tier uint8, n int) {
 	}
 }
 
-// closed is the first tier that may not begin a delivery, tiers if all may: unproven is
+// closed returns the first tier that may not begin a delivery, tiers if all may: unproven is
 // how many places there are for tier 1 and below, 0: no limit.
 func (p *places) closed(unproven int) uint8 {
 	if unproven <= 0 {
@@ -103,7 +103,7 @@ func (p *places) closed(unproven int) uint8 {
 	return tiers
 }
 
-// closed is the first tier of the ring that may not begin a delivery in a channel.
+// closed returns the first tier of the ring that may not begin a delivery in a channel.
 func (r *Ring) closed(ch *channel) uint8 {
 	return min(r.places.closed(r.Policy.MaxUnproven), ch.places.closed(r.Policy.channelUnproven()))
 }
@@ -145,7 +145,7 @@ func (t *Thread) occupy(o Origin, n int) {
 	}
 }
 
-// tierNow is the tier of the best that the thread has ready.
+// tierNow returns the tier of the best that the thread has ready.
 func (t *Thread) tierNow() uint8 {
 	o := Report
 	switch {

@@ -35,7 +35,7 @@ type listing struct {
 // levels is how many numbers of deliveries are distinguished.
 const levels = 24
 
-// levelOf is the place of a thread with so many deliveries: numbers up to 15 have one
+// levelOf returns the place of a thread with so many deliveries: numbers up to 15 have one
 // each, above that each doubling has.
 func levelOf(running int) uint8 {
 	if running < 16 {

@@ -47,7 +47,7 @@ type Peer struct {
 
 // Backend checks users. It may be used by many goroutines.
 type Backend interface {
-	// Mechanisms are those that it supports, the best one first.
+	// Mechanisms returns those that it supports, the best one first.
 	Mechanisms(ctx context.Context) []string
 	// Start begins an exchange; the error is ErrMechanism, or trouble.
 	Start(ctx context.Context, mechanism string, p Peer) (Exchange, error)
@@ -58,9 +58,9 @@ type Exchange interface {
 	// Next takes the client's response, nil if it sent none with its command, and gives
 	// the next challenge. done: the client is User.
 	Next(ctx context.Context, response []byte) (challenge []byte, done bool, err error)
-	// User is the user that the client has authenticated as.
+	// User returns the user that the client has authenticated as.
 	User() string
-	// Claimed is the user that the client named; "" before it has. For the log.
+	// Claimed returns the user that the client named; "" before it has. For the log.
 	Claimed() string
 	// Close ends an exchange, finished or not.
 	Close()

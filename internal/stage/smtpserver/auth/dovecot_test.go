@@ -47,7 +47,7 @@ func try(t *testing.T, b Backend, mechanism string, initial []byte, responses ..
 	}
 }
 
-// tryScram is the same for SCRAM.
+// tryScram returns the same for SCRAM.
 func tryScram(t *testing.T, b Backend, user, password string) (string, error) {
 	t.Helper()
 	c := assert.Get(scram.SHA256.NewClient(user, password, ""))(t)
@@ -178,7 +178,7 @@ service auth {
 
 const handshake = "VERSION\t1\t2\nMECH\tPLAIN\tplaintext\nMECH\tSCRAM-SHA-256\nMECH\tEXTERNAL\nMECH\tSCRAM-SHA-256-PLUS\nSPID\t1\nCUID\t1\nCOOKIE\tabc\nDONE\n"
 
-// scripted is a server that greets, and answers each AUTH and CONT line.
+// scripted returns a server that greets, and answers each AUTH and CONT line.
 func scripted(t *testing.T, greeting string, answer func(line string) string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")

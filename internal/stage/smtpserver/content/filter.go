@@ -104,7 +104,7 @@ func (s *Session) Wanted() bool {
 	return s.failed.Action != access.None || slices.ContainsFunc(s.open, func(f *filterSession) bool { return !f.off })
 }
 
-// Discarded is the filter that has discarded the message; "": none has.
+// Discarded returns the filter that has discarded the message; "": none has.
 func (s *Session) Discarded() string { return s.discarded }
 
 // transactions are numbered for the filters, which log the number.
@@ -254,7 +254,7 @@ func (s *Session) connect(f *filterSession) (milter.Answer, error) {
 	return a, err
 }
 
-// macros are those of every step, and more.
+// macros returns those of every step, and more.
 func (s *Session) macros(more ...string) milter.Macros {
 	c := &s.client
 	m := milter.Macros{"j", s.cfg.Hostname, "v", "zmailer", "i", s.number, "{daemon_name}", string(c.Role)}
@@ -398,12 +398,12 @@ func ChangeEnvelope(e *envelope.Envelope, c milter.Change, dsn string) error {
 	return nil
 }
 
-// Quarantine is the verdict for a filter's quarantine.
+// Quarantine returns the verdict for a filter's quarantine.
 func Quarantine(filter string, c milter.Change) access.Verdict {
 	return access.Verdict{Action: access.Freeze, Cause: filterCause, Text: session.OneLine(strings.ToValidUTF8(c.Value, "?")), By: filter}
 }
 
-// bracketed is an address as a filter writes it, which may leave the brackets out.
+// bracketed returns an address as a filter writes it, which may leave the brackets out.
 func bracketed(s string) string {
 	s = strings.Trim(s, " \t")
 	if strings.HasPrefix(s, "<") {

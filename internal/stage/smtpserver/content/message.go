@@ -82,7 +82,7 @@ func isMbox(f envelope.Field) bool {
 	return f.Name == "" && (bytes.HasPrefix(f.Raw, []byte("From ")) || bytes.HasPrefix(f.Raw, []byte(">From ")))
 }
 
-// content is the body as filters see it.
+// content returns the body as filters see it.
 func (l *Message) content() (io.Reader, error) {
 	r, err := l.body.From(l.from)
 	if err != nil {
@@ -96,7 +96,7 @@ func (l *Message) Original() ([]envelope.Field, func() (io.Reader, error)) {
 	return l.originals, func() (io.Reader, error) { return l.original.From(0) }
 }
 
-// Fields are those of the message now.
+// Fields returns those of the message now.
 func (l *Message) Fields() []envelope.Field { return l.fields }
 
 // Put puts a field on top.
@@ -220,7 +220,7 @@ func isFieldName(s string) bool {
 	return s != "" && len(s) <= maxFieldName
 }
 
-// fieldLines is a field with its line end. A line of the value that is no continuation
+// fieldLines returns a field with its line end. A line of the value that is no continuation
 // would be a field of its own, so it gets a tab; an empty one would end the header.
 func fieldLines(name, value string) []byte {
 	value = strings.NewReplacer("\r", "", "\x00", "?").Replace(value)

@@ -74,7 +74,7 @@ func (c *Spool) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Size is how much was written.
+// Size returns how much was written.
 func (c *Spool) Size() int64 { return c.size }
 
 // From reads the content from an offset to its end. Readers are independent of each other.
@@ -163,7 +163,7 @@ func (c *Spool) header() (header, error) {
 	}
 }
 
-// headBytes is the header in b with its empty line, all of b if it does not end there.
+// headBytes returns the header in b with its empty line, all of b if it does not end there.
 func (c *Spool) headBytes(b []byte) []byte {
 	if end := headerEnd(b); end >= 0 {
 		return b[:end+1]
@@ -171,7 +171,7 @@ func (c *Spool) headBytes(b []byte) []byte {
 	return b
 }
 
-// headerEnd is the position of the empty line, -1 if there is none.
+// headerEnd returns the position of the empty line, -1 if there is none.
 func headerEnd(b []byte) int {
 	if len(b) > 0 && b[0] == '\n' {
 		return 0

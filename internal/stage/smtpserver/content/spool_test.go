@@ -11,7 +11,7 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// office is a postoffice of the test, with how many drafts were made in it.
+// office returns a postoffice of the test, with how many drafts were made in it.
 func office(t testing.TB) (create func() (File, error), left func() int) {
 	t.Helper()
 	disk := assert.Get(durable.NewOS(t.TempDir()))(t)

@@ -80,7 +80,7 @@ func OpenCertificates(files CertificateFiles, now func() time.Time, log *slog.Lo
 	return c, nil
 }
 
-// Config is what a handshake uses now. It stays the same while the files do, so that
+// Config returns what a handshake uses now. It stays the same while the files do, so that
 // sessions can be resumed.
 func (c *Certificates) Config() *tls.Config {
 	c.mu.Lock()

@@ -27,7 +27,7 @@ func pair(ca *peer.CA, prefix string, end time.Time, name string) string {
 	return c.Leaf.SerialNumber.String()
 }
 
-// shown is the certificate that a handshake for a name gets.
+// shown returns the certificate that a handshake for a name gets.
 func shown(t *testing.T, c *Certificates, name string) string {
 	t.Helper()
 	ours, theirs := net.Pipe()

@@ -122,7 +122,7 @@ func (p *Policy) Facts(c session.Client, from address.Mailbox) access.Facts {
 	return f
 }
 
-// lookupTrouble is the verdict while a table that a rule needs cannot be asked.
+// lookupTrouble returns the verdict while a table that a rule needs cannot be asked.
 func lookupTrouble(by string) access.Verdict {
 	return access.Verdict{Action: access.Defer, Code: 451, Status: status.SystemTrouble, Text: "Temporary lookup failure", By: by}
 }

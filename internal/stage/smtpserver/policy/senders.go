@@ -64,7 +64,7 @@ func parseSenders(name string, text []byte) (words, error) {
 	return all, nil
 }
 
-// senderKey is an address, @domain, domain or .domain as it is looked up.
+// senderKey returns an address, @domain, domain or .domain as it is looked up.
 func senderKey(s string) (string, error) {
 	local, domain, at := strings.Cut(s, "@")
 	if at && local != "" {

@@ -111,8 +111,8 @@ func (c *Conn) answer(line []byte) {
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// outOfOrder is the reply to a command in a state in which it is not run (RFC 5321 section
-// 4.1.4).
+// outOfOrder returns the reply to a command in a state in which it is not run (RFC 5321
+// section 4.1.4).
 func (c *Conn) outOfOrder() *Reply {
 	switch verb := c.command.verb; {
 	case c.state == connected:

@@ -223,7 +223,7 @@ func (c *Conn) readLine(limit int) ([]byte, error) {
 // unreadLine has the line that was just read be read again.
 func (c *Conn) unreadLine() { c.skip(-c.last) }
 
-// extensions are what EHLO and LHLO offer (RFC 5321 section 4.1.1.1).
+// extensions returns what EHLO and LHLO offer (RFC 5321 section 4.1.1.1).
 func (c *Conn) extensions() []string {
 	const most = 13
 	list := append(make([]string, 0, most), "PIPELINING", "8BITMIME", "ENHANCEDSTATUSCODES", "CHUNKING", "SMTPUTF8", "DSN")

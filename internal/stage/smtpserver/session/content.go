@@ -44,7 +44,7 @@ type Content struct {
 // the message is refused: its client may go on sending for long.
 type Discarder interface{ Discard() }
 
-// Size is the number of bytes read, line ends counted as two.
+// Size returns the number of bytes read, line ends counted as two.
 func (c *Content) Size() int64 { return c.size }
 
 // Wait waits for the first bytes. Its error is ErrLost or ErrAbandoned.

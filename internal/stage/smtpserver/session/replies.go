@@ -64,7 +64,7 @@ func named(code int, enhanced, text string) *Reply {
 	return r
 }
 
-// octetsReceived is the reply to a chunk that is not the last.
+// octetsReceived returns the reply to a chunk that is not the last.
 func octetsReceived(n int64) *Reply {
 	return NewReply(250, "2.0.0", fmt.Sprintf("Ok: %d octets received", n))
 }

@@ -61,7 +61,7 @@ const (
 	RoleLMTP        Role = "lmtp"        // mail of another mail system, mostly by a Unix socket (RFC 2033)
 )
 
-// Roles are all of them.
+// Roles returns all of them.
 func Roles() []Role { return []Role{RoleMX, RoleSubmission, RoleSubmissions, RoleLMTP} }
 
 // Client is what is known about the other side of a connection. PROXY, XCLIENT and STARTTLS
@@ -76,7 +76,7 @@ type Client struct {
 	User  string               // given by XCLIENT
 }
 
-// String is the client's address and port for the log.
+// String returns the client's address and port for the log.
 func (c Client) String() string {
 	switch {
 	case !c.Addr.IsValid():
@@ -87,14 +87,14 @@ func (c Client) String() string {
 	return c.Addr.String()
 }
 
-// IP is the client's address without port and zone; IPv4 as such.
+// IP returns the client's address without port and zone; IPv4 as such.
 func (c Client) IP() netip.Addr { return c.Addr.Addr().Unmap().WithZone("") }
 
 // IsLoopback reports whether the client is on this machine.
 func (c Client) IsLoopback() bool { return !c.Addr.IsValid() || c.Addr.Addr().Unmap().IsLoopback() }
 
-// UnknownClient is the address of a client that a proxy does not name. It is in no network,
-// so that nothing is allowed to it.
+// UnknownClient returns the address of a client that a proxy does not name. It is in no
+// network, so that nothing is allowed to it.
 func UnknownClient() netip.AddrPort { return netip.AddrPortFrom(netip.IPv6Unspecified(), 0) }
 
 // Reply is an SMTP reply of one line. After a 421, and after one with Last, the connection

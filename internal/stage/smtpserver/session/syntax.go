@@ -214,7 +214,7 @@ func parseBDAT(arg string) (b bdat, ok bool) {
 // MaxName is how much of a client's name is kept: the longest domain.
 const MaxName = 255
 
-// SafeName is a client's name without the characters that would break a Received line.
+// SafeName returns a client's name without the characters that would break a Received line.
 func SafeName(name string) string {
 	b := []byte(name)
 	if len(b) > MaxName {

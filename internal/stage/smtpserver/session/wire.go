@@ -218,7 +218,7 @@ func (w *wire) armRead() bool {
 	return true
 }
 
-// shortLimit is how long the client may be waited for while the server is short of
+// shortLimit returns how long the client may be waited for while the server is short of
 // connections. Content goes on if it is as fast as MinRate; commands that change nothing do
 // not lengthen the limit. w.mu is held.
 func (w *wire) shortLimit() time.Duration {

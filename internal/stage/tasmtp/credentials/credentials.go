@@ -128,7 +128,7 @@ func split(line string) ([]string, error) {
 	return words, nil
 }
 
-// Find gives the account for a destination: one of the name, if that is asked for, else
+// Find returns the account for a destination: one of the name, if that is asked for, else
 // the sender's own, else that of his domain, else that of the host. A line with a port
 // counts for that port alone, and before one without.
 func (t *Table) Find(host string, port int, sender, name string) *Account {

@@ -65,7 +65,7 @@ func (r Record) usable() bool {
 	return false
 }
 
-// Usable gives the records that can be used. With none left TLS is wanted and nothing is
+// Usable returns the records that can be used. With none left TLS is wanted and nothing is
 // verified (RFC 7672 §2.2). Where a usage and selector have SHA-512, those with SHA-256
 // are left out: the stronger digest alone counts (RFC 7671 §9).
 func Usable(records []Record) []Record {

@@ -28,7 +28,7 @@ type entry struct {
 	expires time.Time
 }
 
-// get gives the answer from the table or from ask. An error is given to those who
+// get returns the answer from the table or from ask. An error is given to those who
 // wait for it and not kept.
 func (c *cache) get(ctx context.Context, q question, now func() time.Time, ask func() (*answer, time.Duration, error)) (*answer, error) {
 	c.mu.Lock()

@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf is the kind of an error of this package.
+// KindOf returns the kind of an error of this package.
 func KindOf(err error) Kind {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e.Kind
@@ -106,7 +106,7 @@ func New(cfg Config) *Resolver {
 	return &Resolver{cfg: cfg, cache: cache{entries: map[question]*entry{}, max: cfg.Entries}}
 }
 
-// Hosts gives the servers for a domain in the order in which they are to be tried:
+// Hosts returns the servers for a domain in the order in which they are to be tried:
 // by preference, those of equal preference in random order (RFC 5321 §5.1). A
 // domain without MX records is its own server.
 func (r *Resolver) Hosts(ctx context.Context, domain string) ([]Host, error) {
@@ -132,7 +132,7 @@ func (r *Resolver) Hosts(ctx context.Context, domain string) ([]Host, error) {
 	return hosts, nil
 }
 
-// Addrs gives a server's addresses in random order.
+// Addrs returns a server's addresses in random order.
 func (r *Resolver) Addrs(ctx context.Context, name string) ([]netip.Addr, error) {
 	name = canonical(name)
 	type result struct {
@@ -190,5 +190,5 @@ func (r *Resolver) LocalAddrs(ctx context.Context, name string) ([]netip.Addr, e
 	return r.Addrs(ctx, name)
 }
 
-// canonical is a name in the form that names are compared in.
+// canonical returns a name in the form that names are compared in.
 func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

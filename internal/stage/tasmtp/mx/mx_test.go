@@ -79,7 +79,7 @@ func resolver(s *mxtest.Server, change ...func(*Config)) (*Resolver, *clock) {
 	return New(cfg), c
 }
 
-// hosts is the answer in words.
+// hosts returns the answer in words.
 func hosts(r *Resolver, domain string) string {
 	list, err := r.Hosts(context.Background(), domain)
 	if err != nil {

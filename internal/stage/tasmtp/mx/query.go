@@ -101,7 +101,7 @@ func (r *Resolver) ask(ctx context.Context, q question) (*answer, time.Duration,
 	return nil, 0, fmt.Errorf("more than %d aliases", maxAliases)
 }
 
-// follow gives the name at the end of the aliases in an answer.
+// follow returns the name at the end of the aliases in an answer.
 func follow(m *dns.Msg, owner string, ttl *time.Duration) (string, error) {
 	for range m.Answer {
 		next := ""

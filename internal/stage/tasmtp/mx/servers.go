@@ -19,7 +19,7 @@ type serverList struct {
 	read    time.Time
 }
 
-// get gives the servers; a resolv.conf that has changed is noticed within
+// get returns the servers; a resolv.conf that has changed is noticed within
 // confPeriod, and one that cannot be read leaves the last list in use.
 func (l *serverList) get(cfg *Config) ([]string, error) {
 	l.mu.Lock()

@@ -75,7 +75,7 @@ func (r *Resolver) TLSA(ctx context.Context, host string, port int) (TLSA, error
 	return TLSA{}, nil
 }
 
-// bases are the names above which a server's TLSA records may be; none if its addresses
+// bases returns the names above which a server's TLSA records may be; none if its addresses
 // are not secure. The addresses of one family decide, IPv4 if there are any.
 func (r *Resolver) bases(ctx context.Context, host string) ([]string, error) {
 	a, err := r.find(ctx, host, dns.TypeA)
@@ -104,7 +104,7 @@ func (r *Resolver) bases(ctx context.Context, host string) ([]string, error) {
 	return []string{host}, nil
 }
 
-// Text gives a name's TXT records, each as one string. None is no error.
+// Text returns a name's TXT records, each as one string. None is no error.
 func (r *Resolver) Text(ctx context.Context, name string) ([]string, error) {
 	a, err := r.find(ctx, canonical(name), dns.TypeTXT)
 	if err != nil {

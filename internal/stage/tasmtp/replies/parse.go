@@ -61,7 +61,7 @@ func (p *parser) column() int {
 // blanks drops those before the next word.
 func (p *parser) blanks() { p.rest = strings.TrimLeft(p.rest, " \t") }
 
-// word is the next one; it is not dropped.
+// word returns the next one; it is not dropped.
 func (p *parser) word() string {
 	p.blanks()
 	if i := strings.IndexAny(p.rest, " \t"); i >= 0 {

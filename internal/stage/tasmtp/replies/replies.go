@@ -46,10 +46,10 @@ type Rule struct {
 	text    string // the line
 }
 
-// Where is the place of the rule, for logs.
+// Where returns the place of the rule, for logs.
 func (r *Rule) Where() string { return fmt.Sprintf("%s:%d", r.File, r.Line) }
 
-// String is the rule's line.
+// String returns the rule's line.
 func (r *Rule) String() string { return r.text }
 
 // Effect describes in words what the rule does.
@@ -70,10 +70,10 @@ func (r *Rule) Effect() string {
 // Table is rules in the order of the file.
 type Table struct{ rules []Rule }
 
-// Len is how many rules there are.
+// Len returns how many rules there are.
 func (t *Table) Len() int { return len(t.rules) }
 
-// Match is the first rule that matches a reply, nil if none does. The reply is one
+// Match returns the first rule that matches a reply, nil if none does. The reply is one
 // line: code, enhanced code, text.
 func (t *Table) Match(channel, host, reply string) *Rule {
 	if t == nil || len(t.rules) == 0 {

@@ -11,7 +11,7 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// wanted is the default file with its rules in force.
+// wanted returns the default file with its rules in force.
 func wanted(t *testing.T) *Table {
 	t.Helper()
 	text := regexp.MustCompile(`(?m)^#(smtp/)`).ReplaceAllString(string(config.Default("replies")), "$1")

@@ -39,7 +39,7 @@ type Key struct {
 	failed string
 }
 
-// Private is the private key as it is now. The file is read again when it changes.
+// Private returns the private key as it is now. The file is read again when it changes.
 func (k *Key) Private() (crypto.Signer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

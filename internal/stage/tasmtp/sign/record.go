@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Record is the name of the DNS record that publishes the key (RFC 6376 §3.6.2.1).
+// Record returns the name of the DNS record that publishes the key (RFC 6376 §3.6.2.1).
 func (k *Key) Record() string { return k.Selector + "._domainkey." + k.Domain }
 
 // Kind returns the kind of the key.

@@ -55,7 +55,7 @@ var signed = []string{
 // maxSame is how often a field is signed at most: the names must fit into a line.
 const maxSame = 3
 
-// names gives those for the h= tag of a header.
+// names returns those for the h= tag of a header.
 func names(header []byte) []string {
 	count := map[string]int{}
 	for _, f := range envelope.Fields(header) {
@@ -75,7 +75,7 @@ func names(header []byte) []string {
 	return list
 }
 
-// Sign gives the signature fields for a message, one of each key that can be used: whole
+// Sign returns the signature fields for a message, one of each key that can be used: whole
 // lines, to be put on top. The header is whole lines, the body begins with the empty line;
 // line ends are LF, and become CRLF on the wire.
 func Sign(keys []*Key, header []byte, body io.Reader, now time.Time) ([]byte, error) {

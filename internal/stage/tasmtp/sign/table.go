@@ -38,7 +38,7 @@ func Open(path string, log *slog.Logger, now func() time.Time) (*Table, error) {
 // Empty reports whether no mail is signed.
 func (t *Table) Empty() bool { return t == nil || len(t.file.Current()) == 0 }
 
-// For gives the keys for mail from a domain, in A-labels: those of its own lines, else of
+// For returns the keys for mail from a domain, in A-labels: those of its own lines, else of
 // the nearest domain above whose lines include the domains below. nil: it is not signed.
 func (t *Table) For(domain string) []*Key {
 	all := t.file.Current()
@@ -136,7 +136,7 @@ func parseLine(words []string, dir string) (*Key, error) {
 	return k, nil
 }
 
-// asciiName is a domain in lower case A-labels.
+// asciiName returns a domain in lower case A-labels.
 func asciiName(s string) (string, error) {
 	m := address.Mailbox{Local: "x", Domain: s}
 	name, err := m.ASCIIDomain()

@@ -19,7 +19,7 @@ const Dir = "sts"
 // drafts numbers the files that this process writes.
 var drafts atomic.Uint64
 
-// file is the name of a domain's policy, "" for one that cannot be a file's.
+// file returns the name of a domain's policy, "" for one that cannot be a file's.
 func file(domain string) string {
 	if domain == "" || domain[0] == '.' || strings.ContainsAny(domain, "/\x00") || len(domain) > 253 {
 		return ""
@@ -52,7 +52,7 @@ func (s *Store) load(domain string) *Policy {
 	return p
 }
 
-// encode is a policy's file: what we know of it, and the policy.
+// encode returns a policy's file: what we know of it, and the policy.
 func (p *Policy) encode() string {
 	return fmt.Sprintf("id: %s\nfetched: %s\nuntil: %s\n%s\n", p.ID, p.Fetched.UTC().Format(time.RFC3339Nano),
 		p.Until().UTC().Format(time.RFC3339), strings.Join(p.Lines, "\n"))

@@ -48,7 +48,7 @@ type Policy struct {
 // valid reports whether a policy still counts.
 func (p *Policy) valid(now time.Time) bool { return p != nil && now.Before(p.Until()) }
 
-// Until is the end of a policy's time.
+// Until returns the end of a policy's time.
 func (p *Policy) Until() time.Time { return p.Fetched.Add(p.MaxAge) }
 
 // Has reports whether a server is one of the policy's (RFC 8461 §4.1).
@@ -153,7 +153,7 @@ func (s *Store) domain(name string) *domain {
 	return d
 }
 
-// Policy gives a domain's policy, nil if it has none. Both results may be set: the policy
+// Policy returns a domain's policy, nil if it has none. Both results may be set: the policy
 // was fetched before and counts still, and now it cannot be had, or not be asked for. While a valid one is
 // known, nothing that the network says makes it less (§5.1).
 func (s *Store) Policy(ctx context.Context, name string) (*Policy, *Error) {

@@ -93,7 +93,7 @@ func newHost(t *testing.T, cert string) *host {
 	return h
 }
 
-// again is the store of another process.
+// again returns the store of another process.
 func (h *host) again() *Store { return New(h.store.cfg) }
 
 func mode(s *Store) string {

@@ -162,7 +162,7 @@ func (e *PipeEnd) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// LocalAddr is an address of 127.0.0.1.
+// LocalAddr returns an address of 127.0.0.1.
 func (e *PipeEnd) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40000} }
 
 // RemoteAddr is another one.

@@ -48,7 +48,7 @@ type Sink struct {
 	changed  chan struct{}
 }
 
-// On is an Answer to the commands that begin with a text; others take the usual one.
+// On returns an Answer to the commands that begin with a text; others take the usual one.
 func On(command, answer string) func(string) string {
 	return func(got string) string {
 		if strings.HasPrefix(got, command) {
@@ -133,7 +133,7 @@ func (s *Sink) HangUp() {
 	}
 }
 
-// Addr is where it listens.
+// Addr returns where it listens.
 func (s *Sink) Addr() string { return s.l.Addr().String() }
 
 // Port is its TCP port.
@@ -146,7 +146,7 @@ func (s *Sink) Connects() int {
 	return s.connects
 }
 
-// Messages is what was taken so far.
+// Messages returns what was taken so far.
 func (s *Sink) Messages() []Taken {
 	s.mu.Lock()
 	defer s.mu.Unlock()

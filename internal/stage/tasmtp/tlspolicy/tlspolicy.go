@@ -187,8 +187,8 @@ func Parse(file string, text []byte) (*Table, error) {
 	return t, nil
 }
 
-// Key is a destination in the form that it is looked up by: without brackets, lower case,
-// with its port if it has one.
+// Key returns a destination in the form that it is looked up by: without brackets, lower
+// case, with its port if it has one.
 func Key(to string) (string, error) {
 	to = strings.ToLower(to)
 	if to == "*" {
@@ -226,7 +226,7 @@ func Key(to string) (string, error) {
 	return WithPort(name, int(n)), nil
 }
 
-// ascii is a name in A-labels, with a dot in front if it has one.
+// ascii returns a name in A-labels, with a dot in front if it has one.
 func ascii(name string) (string, error) {
 	rest := strings.TrimPrefix(name, ".")
 	m := address.Mailbox{Local: "x", Domain: rest}
@@ -237,10 +237,10 @@ func ascii(name string) (string, error) {
 	return name[:len(name)-len(rest)] + a, err
 }
 
-// WithPort is the key of a destination with its port.
+// WithPort returns the key of a destination with its port.
 func WithPort(name string, port int) string { return name + " " + strconv.Itoa(port) }
 
-// Find gives the policy of a destination's line: that of its name with the port, of its
+// Find returns the policy of a destination's line: that of its name with the port, of its
 // name, or of the nearest domain above it, with the port before without. Default gives
 // that of the line *.
 func (t *Table) Find(name string, port int) (*Policy, bool) {
@@ -268,7 +268,7 @@ func (t *Table) Find(name string, port int) (*Policy, bool) {
 	}
 }
 
-// Default is the policy of the line *.
+// Default returns the policy of the line *.
 func (t *Table) Default() (*Policy, bool) {
 	p, ok := t.entries["*"]
 	return p, ok

@@ -45,7 +45,7 @@ func Read(r io.Reader) ([]Session, error) {
 	return list, nil
 }
 
-// Domains are those of sessions, in order.
+// Domains returns those of sessions, in order.
 func Domains(sessions []Session) []string {
 	seen := map[string]bool{}
 	for _, s := range sessions {

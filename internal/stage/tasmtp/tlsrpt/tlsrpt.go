@@ -198,5 +198,5 @@ func (r *Recorder) sweep() {
 	}
 }
 
-// Day is the name of a day's file.
+// Day returns the name of a day's file.
 func Day(t time.Time) string { return t.UTC().Format(time.DateOnly) }

@@ -103,7 +103,7 @@ func (m *Model) enter() tea.Cmd {
 	return m.look()
 }
 
-// threads are those that are shown, in their order.
+// threads returns those that are shown, in their order.
 func (m *Model) threads() []top.Thread {
 	if m.sample == nil {
 		return nil

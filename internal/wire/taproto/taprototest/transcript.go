@@ -18,7 +18,7 @@ type Step struct {
 	Said  string // a line or several, newlines included
 }
 
-// Lines are those of Said, without newlines.
+// Lines returns those of Said, without newlines.
 func (s Step) Lines() []string {
 	return strings.Split(strings.TrimSuffix(s.Said, "\n"), "\n")
 }

@@ -202,7 +202,7 @@ func (b *Box) List(dir string) []string {
 	return names
 }
 
-// Reports are the messages in router/.
+// Reports returns the messages in router/.
 func (b *Box) Reports() []string {
 	b.T.Helper()
 	var list []string
@@ -271,7 +271,7 @@ func (b *Box) WantLog(words ...string) {
 	b.T.Errorf("no log line with %q in:\n%s", words, b.Log)
 }
 
-// Tags are the recipients' Tags in order.
+// Tags returns the recipients' Tags in order.
 func Tags(s *workspec.Spec) string {
 	out := ""
 	for _, g := range s.Groups {
@@ -292,10 +292,10 @@ func Gone(t testing.TB, f durable.FS, name string) {
 	}
 }
 
-// OffsetOf is the offset of recipient n.
+// OffsetOf returns the offset of recipient n.
 func OffsetOf(s *workspec.Spec, n int) int64 { return s.Groups[0].Recipients[n].Offset }
 
-// ID is the spool ID of queue/name.
+// ID returns the spool ID of queue/name.
 func (b *Box) ID(name string) postoffice.SpoolID {
 	b.T.Helper()
 	info, err := b.PO.Queue.StatMessage(name)
@@ -303,7 +303,7 @@ func (b *Box) ID(name string) postoffice.SpoolID {
 	return postoffice.IDOf(info)
 }
 
-// LedgerRecord is the ledger's record of a message.
+// LedgerRecord returns the ledger's record of a message.
 func (b *Box) LedgerRecord(id postoffice.SpoolID) ledger.Record {
 	b.T.Helper()
 	book, err := ledger.Read(b.PO)
@@ -314,7 +314,7 @@ func (b *Box) LedgerRecord(id postoffice.SpoolID) ledger.Record {
 	return *book.Records[id]
 }
 
-// Fields are the lines of a report's delivery-status part that start with a name.
+// Fields returns the lines of a report's delivery-status part that start with a name.
 func Fields(report, name string) (list []string) {
 	for line := range strings.Lines(report) {
 		if value, ok := strings.CutPrefix(line, name+": "); ok {
@@ -339,7 +339,7 @@ func Plant(t testing.TB, dir, sub string, spec []byte) string {
 	return filepath.Join(sub, name)
 }
 
-// Request is an order about one message; addresses none: about all its recipients.
+// Request returns an order about one message; addresses none: about all its recipients.
 func (b *Box) Request(name string, addresses ...string) operations.Request {
 	b.T.Helper()
 	q := operations.Request{PostOffice: b.PO, ID: b.ID(name), Now: b.Now, Who: "a test", Reason: "because"}

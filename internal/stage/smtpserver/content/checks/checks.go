@@ -37,7 +37,7 @@ const (
 	PermError Value = "permerror"
 )
 
-// Names are the checks that a setting may name.
+// Names returns the checks that a setting may name.
 func Names() []string { return []string{"spf", "dkim", "dmarc"} }
 
 // ParseNames reads a setting's list.
@@ -91,7 +91,7 @@ func New(cfg Config) *Checker {
 	return &Checker{cfg: cfg, dns: newResolver(cfg.Server)}
 }
 
-// Limit is a context for the queries of one check.
+// Limit returns a context for the queries of one check.
 func (c *Checker) Limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.cfg.Timeout)
 }

@@ -14,7 +14,7 @@ import (
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 )
 
-// parts is a message as a caller has it.
+// parts returns a message as a caller has it.
 func parts(message string) ([]envelope.Field, func() (io.Reader, error)) {
 	head := message
 	if i := strings.Index(message, "\n\n"); i >= 0 {

@@ -67,7 +67,7 @@ func aligned(checked, author string, mode dmarc.AlignmentMode) bool {
 	return organisation(checked) == organisation(author)
 }
 
-// organisation is the registered domain (RFC 7489 §3.2).
+// organisation returns the registered domain (RFC 7489 §3.2).
 func organisation(domain string) string {
 	if o, err := publicsuffix.EffectiveTLDPlusOne(domain); err == nil {
 		return o
@@ -105,7 +105,7 @@ func (c *Checker) record(ctx context.Context, domain string) (r *dmarc.Record, f
 	return nil, "", None
 }
 
-// policy is what the domain asks for, for this message (RFC 7489 §6.6.4).
+// policy returns what the domain asks for, for this message (RFC 7489 §6.6.4).
 func (c *Checker) policy(r *dmarc.Record, sub bool) string {
 	p := r.Policy
 	if sub && r.SubdomainPolicy != "" {
@@ -122,7 +122,7 @@ func (c *Checker) policy(r *dmarc.Record, sub bool) string {
 	return string(p)
 }
 
-// author is the domain of the From field, which must be one (RFC 7489 §6.6.1).
+// author returns the domain of the From field, which must be one (RFC 7489 §6.6.1).
 func author(header []envelope.Field) (string, bool) {
 	domain, fields := "", 0
 	for _, f := range header {

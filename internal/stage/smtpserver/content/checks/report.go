@@ -13,7 +13,7 @@ import (
 // fieldName is RFC 8601's.
 const fieldName = "Authentication-Results"
 
-// Field is the Authentication-Results field with its line end, to be put on top.
+// Field returns the Authentication-Results field with its line end, to be put on top.
 func (c *Checker) Field(r *Results) []byte {
 	var list []authres.Result
 	if c.cfg.SPF {
@@ -43,8 +43,8 @@ func (c *Checker) Field(r *Results) []byte {
 // maxValue is how much of a value from the message is shown. Bytes.
 const maxValue = 256
 
-// value is a value from the message without the characters that could end a value, a result
-// or the field. The library escapes quotes only.
+// value returns a value from the message without the characters that could end a value, a
+// result or the field. The library escapes quotes only.
 func value(s string) string {
 	if len(s) > maxValue {
 		s = s[:maxValue]

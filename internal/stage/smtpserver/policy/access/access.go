@@ -124,8 +124,8 @@ func (r *rule) mayTake(ctx context.Context, f *Facts) (bool, error) {
 	return r.names(ctx, f)
 }
 
-// byDefault is the verdict without a rule: clients in our networks and authenticated users
-// send anywhere, all others to local domains.
+// byDefault returns the verdict without a rule: clients in our networks and authenticated
+// users send anywhere, all others to local domains.
 func byDefault(f *Facts) Verdict {
 	if f.Trusted || f.Local {
 		return Verdict{Action: Accept, By: ByDefault}

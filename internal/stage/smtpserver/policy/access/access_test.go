@@ -16,7 +16,8 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// unauthenticated is the facts of mail to us from an unauthenticated client, with a change.
+// unauthenticated returns the facts of mail to us from an unauthenticated client, with a
+// change.
 func unauthenticated(change func(*Facts)) *Facts {
 	f := &Facts{
 		Client: netip.MustParseAddr("198.51.100.7"), Name: "out.example.net", Role: "mx", Helo: "out.example.net",

@@ -58,7 +58,7 @@ func (c *condition) above(value string) error {
 	return nil
 }
 
-// when is an answer that is known at a time.
+// when returns an answer that is known at a time.
 func when(known, holds bool) answer {
 	switch {
 	case !known:
@@ -273,7 +273,7 @@ func (m *members) addMailbox(v string) error {
 	return nil
 }
 
-// mailboxKey is an address as it is compared: in lower case, its domain in A-labels.
+// mailboxKey returns an address as it is compared: in lower case, its domain in A-labels.
 func mailboxKey(m address.Mailbox) string {
 	d, err := m.ASCIIDomain()
 	if err != nil {

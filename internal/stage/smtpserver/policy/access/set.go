@@ -166,7 +166,7 @@ func (t asked) names(ctx context.Context, m address.Mailbox) (answer, error) {
 	return t.mailbox(ctx, m, false)
 }
 
-// parents are the keys of a domain: itself, then .domain for itself and all above it.
+// parents returns the keys of a domain: itself, then .domain for itself and all above it.
 func parents(d string) []string {
 	keys := []string{d}
 	for more := d != ""; more; _, d, more = strings.Cut(d, ".") {

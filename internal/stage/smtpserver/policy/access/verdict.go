@@ -46,7 +46,7 @@ type Verdict struct {
 	By     string      // the rule or part that decided: "access:12", "milter rspamd", "rcpt-check"; for the log
 }
 
-// Reply is the reply of a Reject or a Defer, with defaults for what is zero.
+// Reply returns the reply of a Reject or a Defer, with defaults for what is zero.
 func (v Verdict) Reply() (code int, s status.Code, text string) {
 	code, s, text = v.Code, v.Status, v.Text
 	class := 5

@@ -139,7 +139,7 @@ func (l *Limits) Exempt(a netip.Addr) bool {
 	return slices.ContainsFunc(l.c.Exempt, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// Network is the network that an address is counted as: for IPv6 the 64 bits that one
+// Network returns the network that an address is counted as: for IPv6 the 64 bits that one
 // customer has at least.
 func Network(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
@@ -151,7 +151,7 @@ func Network(a netip.Addr) netip.Prefix {
 	return n
 }
 
-// who is the key of a client: the user from any address, else the address.
+// who returns the key of a client: the user from any address, else the address.
 func who(a netip.Addr, user string) key {
 	if user != "" {
 		return key{user: user}
@@ -199,7 +199,7 @@ func (l *Limits) forget(now time.Time) {
 	}
 }
 
-// last is the time until which some rate is used.
+// last returns the time until which some rate is used.
 func (a *account) last() time.Time {
 	return slices.MaxFunc(a.upto[:], time.Time.Compare)
 }

@@ -90,7 +90,7 @@ func (l *Limits) Busy() (load float64, busy bool) {
 	return load, err == nil && load > l.c.MaxLoad
 }
 
-// readLoad is the load average of the last minute.
+// readLoad returns the load average of the last minute.
 func readLoad() (float64, error) {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

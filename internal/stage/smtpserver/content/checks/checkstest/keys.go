@@ -42,7 +42,7 @@ func Ed25519(t testing.TB) Signer {
 	return Signer{key, "v=DKIM1; k=ed25519; p=" + base64.StdEncoding.EncodeToString(public)}
 }
 
-// TXT is a TXT record as a zone file has it, in strings that are not too long.
+// TXT returns a TXT record as a zone file has it, in strings that are not too long.
 func TXT(name, text string) string {
 	line := name + ". TXT"
 	for part := range slices.Chunk([]byte(text), 200) {

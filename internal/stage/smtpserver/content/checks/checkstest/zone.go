@@ -88,7 +88,7 @@ func (z *Zone) ServeDNS(w dns.ResponseWriter, ask *dns.Msg) {
 	_ = w.WriteMsg(m) // the client asks again
 }
 
-// Count is how many questions came.
+// Count returns how many questions came.
 func (z *Zone) Count() int {
 	z.mu.Lock()
 	defer z.mu.Unlock()

@@ -214,6 +214,14 @@ func (s *system) saidOnce() {
 	s.Helper()
 	seen := map[string]int{}
 	for _, e := range s.Events() {
+		if trouble, ended := strings.CutSuffix(e.Word, "-recovered"); ended {
+			// Where room comes and goes, trouble comes again.
+			for what := range seen {
+				if strings.HasPrefix(what, e.Program+" "+trouble+"-trouble ") {
+					delete(seen, what)
+				}
+			}
+		}
 		if e.Level != "ERROR" {
 			continue
 		}

@@ -103,9 +103,7 @@ func TestOpenFilesOfADeadProcessErr(t *testing.T) {
 			t.Errorf("%s: got %v, want ErrCut", what, err)
 		}
 	}
-	if got := show(t, f.Restart(KeepAll()), "x"); got != "abc" {
-		t.Errorf("got %q, want abc", got)
-	}
+	assert.Equal(t, show(t, f.Restart(KeepAll()), "x"), "abc")
 }
 
 func TestFailedOperationsAndReadsAreNotCounted(t *testing.T) {
@@ -131,9 +129,7 @@ func TestWriteCanBeTorn(t *testing.T) {
 	if _, err := io.WriteString(file, "0123456789\n"); !errors.Is(err, ErrCut) {
 		t.Errorf("got %v, want ErrCut", err)
 	}
-	if got, want := show(t, f.Restart(KeepAll()), "x"), "abc\ndef\n01234"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, show(t, f.Restart(KeepAll()), "x"), "abc\ndef\n01234")
 }
 
 func TestLogNamesProcessNumberAndOperation(t *testing.T) {
@@ -145,9 +141,7 @@ func TestLogNamesProcessNumberAndOperation(t *testing.T) {
 	assert.Must(t, other.RenameNew("x", "y"))
 	_ = other.Remove("y")
 	want := []string{`1: 1 create x 600`, `1: 2 write x 0+3 "abc"`, `1: 3 fsync x`, `2: 1 rename x y`, `2: cut before: remove y`, "restart: process killed"}
-	if got := f.Restart(KeepAll()).Log(); got != strings.Join(want, "\n") {
-		t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
-	}
+	assert.Equal(t, f.Restart(KeepAll()).Log(), strings.Join(want, "\n"))
 }
 
 func TestLocksOfADeadProcessAreFree(t *testing.T) {

@@ -15,12 +15,8 @@ func TestKilledProcessLosesNothingAndPowerStillCan(t *testing.T) {
 	f := New()
 	createFile(t, f, "x", "abc")
 	r := f.Restart(KeepAll())
-	if got := show(t, r, "x"); got != "abc" {
-		t.Errorf("process killed: got %q, want abc", got)
-	}
-	if got := show(t, r.Restart(LoseUnsynced(0)), "x"); got != "-" {
-		t.Errorf("power lost afterwards: got %q, want no file", got)
-	}
+	assert.Equal(t, show(t, r, "x"), "abc", "process killed")
+	assert.Equal(t, show(t, r.Restart(LoseUnsynced(0)), "x"), "-", "power lost afterwards")
 }
 
 func TestSyncedFileSurvivesWithItsNameAndMode(t *testing.T) {
@@ -65,9 +61,7 @@ func TestRenameIsLostOrNot(t *testing.T) {
 	}
 	for names, want := range []string{"abc -", "- abc"} {
 		r := f.Restart(LoseUnsynced(names))
-		if got := show(t, r, "a/x") + " " + show(t, r, "b/y"); got != want {
-			t.Errorf("%d changes survive: got %q, want %q", names, got, want)
-		}
+		assert.Equal(t, show(t, r, "a/x")+" "+show(t, r, "b/y"), want, "%d changes survive", names)
 	}
 	covers := map[string]func(f *FS) error{
 		"fsync of the file":              func(f *FS) error { return open(t, f, "b/y", os.O_RDONLY).Sync() },
@@ -78,12 +72,8 @@ func TestRenameIsLostOrNot(t *testing.T) {
 	for name, cover := range covers {
 		r := f.Restart(KeepAll())
 		assert.Must(t, cover(r))
-		if got := r.Pending(); got != 0 {
-			t.Errorf("%s: got %d pending changes, want none", name, got)
-		}
-		if got := show(t, r.Restart(LoseUnsynced(0)), "b/y"); got != "abc" {
-			t.Errorf("%s: got %q, want abc", name, got)
-		}
+		assert.Equal(t, r.Pending(), 0, "%s: pending changes", name)
+		assert.Equal(t, show(t, r.Restart(LoseUnsynced(0)), "b/y"), "abc", name)
 	}
 }
 
@@ -94,9 +84,7 @@ func TestSyncCoversNothingThatCameLater(t *testing.T) {
 	assert.Must(t, f.RenameNew("x", "d/y"))
 	assert.Must(t, f.Mkdir("later", 0o700))
 	assert.Must(t, f.SyncDir("d"))
-	if got := f.Pending(); got != 1 {
-		t.Errorf("got %d pending changes, want the last one", got)
-	}
+	assert.Equal(t, f.Pending(), 1, "pending changes")
 	if _, err := f.Restart(LoseUnsynced(0)).Stat("later"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want ErrNotExist", err)
 	}
@@ -110,9 +98,7 @@ func TestUnlinkIsLostOrNot(t *testing.T) {
 	assert.Must(t, f.Remove("x"))
 	assert.Must(t, createFile(t, f, "x", "new").Close()) // the same name, perhaps the same inode
 	for names, want := range []string{"abc", "-", ""} {
-		if got := show(t, f.Restart(LoseUnsynced(names)), "x"); got != want {
-			t.Errorf("%d changes survive: got %q, want %q", names, got, want)
-		}
+		assert.Equal(t, show(t, f.Restart(LoseUnsynced(names)), "x"), want, "%d changes survive", names)
 	}
 }
 
@@ -124,9 +110,7 @@ func TestReplacedFileComesBackWhole(t *testing.T) {
 	assert.Must(t, f.Rename("x.new", "x"))
 	for names, want := range []string{"old new", "new -"} {
 		r := f.Restart(LoseUnsynced(names))
-		if got := show(t, r, "x") + " " + show(t, r, "x.new"); got != want {
-			t.Errorf("%d changes survive: got %q, want %q", names, got, want)
-		}
+		assert.Equal(t, show(t, r, "x")+" "+show(t, r, "x.new"), want, "%d changes survive", names)
 	}
 }
 
@@ -147,9 +131,7 @@ func TestUnsyncedDataSurvivesInEveryWay(t *testing.T) {
 		DataAll:         "01TAG5678ENDne\n",
 	}
 	for data, want := range want {
-		if got := show(t, f.Restart(Loss{Power: true, Data: data}), "x"); got != want {
-			t.Errorf("%v: got %q, want %q", data, got, want)
-		}
+		assert.Equal(t, show(t, f.Restart(Loss{Power: true, Data: data}), "x"), want, data)
 	}
 }
 
@@ -167,9 +149,7 @@ func TestLostTruncationLosesWhatWasWrittenAfterIt(t *testing.T) {
 		{Power: true, Names: 1, Data: DataAll}:  "new",
 	}
 	for loss, want := range tests {
-		if got := show(t, f.Restart(loss), "x"); got != want {
-			t.Errorf("%v: got %q, want %q", loss, got, want)
-		}
+		assert.Equal(t, show(t, f.Restart(loss), "x"), want, loss)
 	}
 }
 
@@ -250,9 +230,7 @@ func FuzzRestart(f *testing.F) {
 		loss := Loss{Power: true, Names: names, Data: Data(uint(data) % 5)}
 		r := disk.Restart(loss)
 		kept := r.names(t)
-		if r.Pending() != 0 {
-			t.Errorf("%v: %d changes are pending after a loss of power", loss, r.Pending())
-		}
+		assert.Equal(t, r.Pending(), 0, "changes pending after a loss of power: %v", loss)
 		if len(disk.disk.pending) == 0 && fmt.Sprint(covered) != fmt.Sprint(kept) {
 			t.Errorf("%v: got %v, want %v\n%s", loss, kept, covered, disk.Log())
 		}

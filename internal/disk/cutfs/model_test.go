@@ -70,9 +70,7 @@ func TestRenamesOfTwoFilesAreLostIndependently(t *testing.T) {
 		for _, loss := range f.Losses()[1:] {
 			got = append(got, "["+where(t, f.Restart(loss), "a/x", "b/x", "a/y", "b/y")+"]")
 		}
-		if s := strings.Join(got, " "); s != want {
-			t.Errorf("%v: got %s, want %s", m, s, want)
-		}
+		assert.Equal(t, strings.Join(got, " "), want, m)
 	}
 }
 
@@ -86,9 +84,7 @@ func TestWhatIsDoneToOneFileKeepsItsOrder(t *testing.T) {
 		got = append(got, where(t, f.Restart(loss), "a/x", "b/x", "a/z"))
 	}
 	slices.Sort(got)
-	if want := []string{"", "a/x", "a/z", "b/x"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Same(t, got, []string{"", "a/x", "a/z", "b/x"})
 }
 
 func TestNameIsNeverWithoutItsDirectoryAndHoldsOneFile(t *testing.T) {
@@ -118,15 +114,11 @@ func TestSyncOfAFileCoversItsNamesByModel(t *testing.T) {
 		if m == Journal {
 			got = where(t, r, "a/y", "a/x", "d/new")
 		}
-		if got != want {
-			t.Errorf("%v: got %q, want %q\n%s", m, got, want, f.Changes(LoseUnsynced(0)))
-		}
+		assert.Equal(t, got, want, "%v: %s", m, f.Changes(LoseUnsynced(0)))
 		if m == POSIX {
 			assert.Must(t, f.SyncDir("."))
 			assert.Must(t, f.SyncDir("d"))
-			if got := where(t, f.Restart(LoseUnsynced(0)), "d/new"); got != "d/new" {
-				t.Errorf("%v: directory synced: got %q", m, got)
-			}
+			assert.Equal(t, where(t, f.Restart(LoseUnsynced(0)), "d/new"), "d/new", "%v: directory synced", m)
 		}
 		if info, err := f.Restart(MetadataFirst()).Stat("d/new"); err != nil || info.Mode != 0o700 || info.Size != 3 {
 			t.Errorf("%v: got %+v, %v, want what was synced", m, info, err)
@@ -156,9 +148,7 @@ func TestDur3SyncOfADirectoryDoesNotCoverItsOwnName(t *testing.T) {
 				want = "c/d/x c/d/new"
 			}
 			for _, f := range []*FS{f, f.Restart(KeepAll())} {
-				if got := where(t, f.Restart(LoseUnsynced(0)), "a/x", "c/d/x", "c/d/new"); got != want {
-					t.Errorf("synced %v: got %q, want %q\n%s", order[:n], got, want, f.Changes(LoseUnsynced(0)))
-				}
+				assert.Equal(t, where(t, f.Restart(LoseUnsynced(0)), "a/x", "c/d/x", "c/d/new"), want, "synced %v: %s", order[:n], f.Changes(LoseUnsynced(0)))
 				for _, loss := range f.Losses() {
 					if got := where(t, f.Restart(loss), "a/x", "c/d/x"); got != "a/x" && got != "c/d/x" {
 						t.Errorf("synced %v, %v: the renamed file has the names %q", order[:n], loss, got)
@@ -177,9 +167,7 @@ func TestSyncOfADirectoryCoversItsEntriesAlone(t *testing.T) {
 		assert.Must(t, f.Link("a/y", "c/y"))
 		assert.Must(t, f.SyncDir("b"))
 		r := f.Restart(LoseUnsynced(0))
-		if got, want := where(t, r, "a/x", "b/x", "a/y"), "b/x a/y"; got != want {
-			t.Errorf("%v: got %q, want %q", m, got, want)
-		}
+		assert.Equal(t, where(t, r, "a/x", "b/x", "a/y"), "b/x a/y", m)
 		if _, err := r.Stat("c"); err == nil {
 			t.Errorf("%v: c is there; its sync was not asked for", m)
 		}
@@ -213,9 +201,7 @@ func TestZeroedAndTornBlocks(t *testing.T) {
 	assert.Must(t, err)
 	_, err = file.WriteAt([]byte("more line\n"), 8)
 	assert.Must(t, err)
-	if got, want := show(t, f.Restart(Loss{Power: true, Data: DataZeroed}), "x"), "01234567"+strings.Repeat("\x00", 10); got != want {
-		t.Errorf("zeroed: got %q, want %q", got, want)
-	}
+	assert.Equal(t, show(t, f.Restart(Loss{Power: true, Data: DataZeroed}), "x"), "01234567"+strings.Repeat("\x00", 10), "zeroed")
 	seen := map[string]bool{}
 	for seed := range uint64(300) {
 		got := show(t, f.Restart(Loss{Power: true, Data: DataBlocks, Seed: seed}), "x")
@@ -238,9 +224,7 @@ func TestWriteBackMakesAllDurable(t *testing.T) {
 	f.WriteBackAfter(2)
 	file := createFile(t, f, "b/z", "abc") // two operations
 	appendText(t, file, "def")
-	if got := show(t, f.Restart(LoseUnsynced(0)), "b/z"); got != "abc" {
-		t.Errorf("got %q, want what was written before", got)
-	}
+	assert.Equal(t, show(t, f.Restart(LoseUnsynced(0)), "b/z"), "abc")
 }
 
 func TestLossIsReadBack(t *testing.T) {
@@ -262,9 +246,7 @@ func TestLossIsReadBack(t *testing.T) {
 			t.Errorf("%q was read", bad)
 		}
 	}
-	if text := f.Changes(Loss{Power: true, Keep: "1"}); text != "lost 0: rename a/x b/x\nkept 1: rename a/y b/y\n" {
-		t.Errorf("got %q", text)
-	}
+	assert.Equal(t, f.Changes(Loss{Power: true, Keep: "1"}), "lost 0: rename a/x b/x\nkept 1: rename a/y b/y\n")
 }
 
 // Too many sets: each file and each directory is robbed and favoured once.

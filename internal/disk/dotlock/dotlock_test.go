@@ -29,8 +29,6 @@ func TestLockIsStaleWhenNobodyCanHoldIt(t *testing.T) {
 		{"", -6 * time.Minute, true},
 		{"0 here\n", time.Minute, false},
 	} {
-		if got := Stale([]byte(tt.text), now.Add(-tt.age), now, "here"); got != tt.want {
-			t.Errorf("%q of %v: got %v", tt.text, tt.age, got)
-		}
+		assert.Equal(t, Stale([]byte(tt.text), now.Add(-tt.age), now, "here"), tt.want, "%q of %v", tt.text, tt.age)
 	}
 }

@@ -64,9 +64,7 @@ func TestSec1RootWritesToNoLinkedFile(t *testing.T) {
 	}
 	untouched(t, victim)
 	l := assert.Get(f.Lock("l", []byte("who")))(t)
-	if err := l.Release(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, l.Release())
 	untouched(t, victim)
 }
 
@@ -75,9 +73,7 @@ func TestLinkedFileOfTheDirectorysOwnerIsWritten(t *testing.T) {
 	f, dir, victim := theirs(t)
 	assert.Must(t, errors.Join(os.Chown(victim, other, other), os.Link(victim, filepath.Join(dir, "l"))))
 	h := assert.Get(f.Open("l", os.O_WRONLY|os.O_TRUNC, 0))(t)
-	if err := h.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, h.Close())
 	if info, err := os.Stat(victim); err != nil || info.Size() != 0 {
 		t.Errorf("got %d bytes, %v, want none", info.Size(), err)
 	}

@@ -36,13 +36,9 @@ func TestDur2SharedSyncOnDamagedDisk(t *testing.T) {
 	synced := o.SyncAll(files)
 	t.Logf("the shared sync returns: %v", synced)
 	for _, f := range files {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, f.Close())
 	}
-	if err := o.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, o.Close())
 	disk.Unmount(t)
 	disk.Mount(t, "errors=continue")
 	lost := 0

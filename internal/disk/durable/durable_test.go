@@ -24,9 +24,7 @@ func newOS(t *testing.T) (*durable.OS, string) {
 	dir := t.TempDir()
 	f := assert.Get(durable.NewOS(dir))(t)
 	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, f.Close())
 	})
 	return f, dir
 }
@@ -67,9 +65,7 @@ func TestSpecialFilesAreToldApart(t *testing.T) {
 		t.Fatalf("got %v, %v", list, err)
 	}
 	for _, e := range list {
-		if e.Type != want[e.Name] {
-			t.Errorf("%s: got %v, want %v", e.Name, e.Type, want[e.Name])
-		}
+		assert.Equal(t, e.Type, want[e.Name], e.Name)
 	}
 }
 
@@ -123,9 +119,7 @@ func TestLockEndsWithItsProcess(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(dir, "l")); string(got) != "mine" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if err := l.Release(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, l.Release())
 }
 
 // holdLock is the other process: it ends when it is killed or its test ends.
@@ -155,9 +149,7 @@ func TestFullDiskHasLocks(t *testing.T) {
 		t.Skipf("a file system cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
 	})
 	f, err := durable.NewOS(dir)
 	assert.Must(t, err)
@@ -176,9 +168,7 @@ func TestFullDiskHasLocks(t *testing.T) {
 	if info, err := f.Stat("x"); err != nil || info.Size != 0 {
 		t.Errorf("the lock file: got %+v, %v, want it empty", info, err)
 	}
-	if err := l.Release(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, l.Release())
 	if _, err := f.Stat("x"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after the release: got %v, want no file", err)
 	}

@@ -119,9 +119,7 @@ func TestWaitingFilesShareOneSync(t *testing.T) {
 					t.Errorf("%d: %v", i, err)
 				}
 			}
-			if got := [2]int64{s.alone.Load(), s.together.Load()}; got != want {
-				t.Errorf("got %v syncs, alone and together, want %v", got, want)
-			}
+			assert.Equal(t, [2]int64{s.alone.Load(), s.together.Load()}, want, "syncs, alone and together")
 		})
 	}
 }
@@ -144,9 +142,7 @@ func TestFailedSyncIsOfAllThatSharedIt(t *testing.T) {
 			failed++
 		}
 	}
-	if failed != groupMost {
-		t.Errorf("got %d failures, want those of one sync, %d", failed, groupMost)
-	}
+	assert.Equal(t, failed, groupMost, "failures")
 }
 
 // M2: no answer precedes its sync: the sync that a file waited for began after the call.
@@ -183,9 +179,7 @@ func TestDiskThatSharesNothingSyncsEach(t *testing.T) {
 	defer o.Close()
 	for _, want := range []bool{true, false} {
 		o.storage = func() storage { return storage{journalled: want} }
-		if got := NewGroup(o) != nil; got != want {
-			t.Errorf("journal %v: got a group %v", want, got)
-		}
+		assert.Equal(t, NewGroup(o) != nil, want, "journal: a group")
 	}
 }
 
@@ -247,9 +241,7 @@ func TestKernelVersions(t *testing.T) {
 		"5.2.0": true, "5.2": true, "5.10.0-28-amd64": true, "6.1.0": true, "10.0": true,
 		"5.1.21": false, "4.19.0": false, "5": false, "": false, "5.2-rc1": true, "x.y": false,
 	} {
-		if got := versionFrom(release, 5, 2); got != want {
-			t.Errorf("%q: got %v, want %v", release, got, want)
-		}
+		assert.Equal(t, versionFrom(release, 5, 2), want, release)
 	}
 }
 
@@ -313,7 +305,5 @@ func TestDur2MissingCallSyncsEach(t *testing.T) {
 	o.calls.begin = func(*osFile) error { return unix.ENOSYS }
 	f := assert.Get(o.Open("a", os.O_RDWR|os.O_CREATE, 0o600))(t)
 	defer f.Close()
-	if err := o.SyncAll([]File{f, f}); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, o.SyncAll([]File{f, f}))
 }

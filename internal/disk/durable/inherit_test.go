@@ -21,14 +21,10 @@ func TestRootMakesFilesForTheDirectorysOwner(t *testing.T) {
 	assert.Must(t, os.WriteFile(filepath.Join(dir, "old"), nil, 0o600))
 	assert.Must(t, f.Mkdir("sub", 0o755|fs.ModeSticky))
 	lock := assert.Get(f.Lock("lock", []byte("x")))(t)
-	if err := lock.Abandon(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, lock.Abandon())
 	for _, name := range []string{"sub/new", "old"} {
 		h := assert.Get(f.Open(name, os.O_WRONLY|os.O_CREATE, 0o600))(t)
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, h.Close())
 	}
 	for name, want := range map[string]uint32{"sub": uid, "lock": uid, "sub/new": uid, "old": 0} {
 		if info, err := f.Stat(name); err != nil || info.UID != want {

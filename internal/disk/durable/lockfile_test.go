@@ -27,9 +27,7 @@ func openToAll(t *testing.T) (string, *durable.OS) {
 	t.Helper()
 	dir := assert.Get(os.MkdirTemp("", "lockfile"))(t)
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, os.RemoveAll(dir))
 	})
 	assert.Must(t, os.Chmod(dir, 0o755))
 	f := assert.Get(durable.NewOS(dir))(t)
@@ -78,9 +76,7 @@ func TestSec5OtherUsersCannotTakeALockFile(t *testing.T) {
 		if info, err := f.Stat(name); err != nil || info.Mode.Perm() != durable.LockMode {
 			t.Errorf("%s: got %v, %v, want mode %v", name, info.Mode, err, durable.LockMode)
 		}
-		if err := l.Abandon(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, l.Abandon())
 		if _, taken := flockAsOther(t, filepath.Join(dir, name)); taken {
 			t.Errorf("%s: another user has the lock", name)
 		}
@@ -88,9 +84,7 @@ func TestSec5OtherUsersCannotTakeALockFile(t *testing.T) {
 			t.Errorf("%s: the next start: %v", name, err)
 			continue
 		}
-		if err := l.Release(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, l.Release())
 	}
 }
 
@@ -183,9 +177,7 @@ func TestSec5LinkedLockFileIsReplaced(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(dir, "theirs")); string(b) != "first" || err != nil {
 		t.Errorf("the old file: got %q, %v, want it untouched", b, err)
 	}
-	if err := next.Release(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, next.Release())
 	if _, err := f.Stat("l"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after the release: got %v, want no file", err)
 	}

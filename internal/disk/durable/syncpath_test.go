@@ -17,9 +17,7 @@ func TestDur3PathIsSyncedUpToTheMountPoint(t *testing.T) {
 		t.Error("a missing directory: got no error")
 	}
 	assert.Must(t, os.MkdirAll(dir, 0o755))
-	if err := durable.SyncPath(dir); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, durable.SyncPath(dir))
 }
 
 // Dur3: what SyncPath has returned for is there after the disk stops at once. ext4's

@@ -25,9 +25,7 @@ func TestSec8DirectoryThatCannotBeReadIsSynced(t *testing.T) {
 		if _, err := os.ReadDir(public); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("the directory can be read: %v", err)
 		}
-		if err := f.SyncDir("public"); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, f.SyncDir("public"))
 		if err := f.SyncDir("missing"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("a directory that is not there: %v", err)
 		}

@@ -123,9 +123,7 @@ func filesHoldWhatWasWritten(t *testing.T, f durable.FS) {
 	assert.Must(t, err)
 	assert.Must(t, file.Sync())
 	assert.Must(t, file.Close())
-	if got, want := read(t, f, "x"), "oneTWOthree!\x00\x00end"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, read(t, f, "x"), "oneTWOthree!\x00\x00end")
 }
 
 func readsEndWithEOF(t *testing.T, f durable.FS) {
@@ -173,9 +171,7 @@ func appendWritesAtEnd(t *testing.T, f durable.FS) {
 	}
 	assert.Must(t, a.Close())
 	assert.Must(t, b.Close())
-	if got, want := read(t, f, "x"), "1\n2\n3\n4\n5\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, read(t, f, "x"), "1\n2\n3\n4\n5\n")
 }
 
 func appendsBesideMarks(t *testing.T, f durable.FS) {
@@ -192,9 +188,7 @@ func appendsBesideMarks(t *testing.T, f durable.FS) {
 	}
 	assert.Must(t, a.Close())
 	assert.Must(t, b.Close())
-	if got, want := read(t, f, "x"), "a\nb\nc\nd\n5\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, read(t, f, "x"), "a\nb\nc\nd\n5\n")
 }
 
 func truncationEmpties(t *testing.T, f durable.FS) {
@@ -251,9 +245,7 @@ func renameReplaces(t *testing.T, f durable.FS) {
 	write(t, f, "x", "new")
 	write(t, f, "d/y", "old")
 	assert.Must(t, f.Rename("x", "d/y"))
-	if got := read(t, f, "d/y"); got != "new" {
-		t.Errorf("got %q, want new", got)
-	}
+	assert.Equal(t, read(t, f, "d/y"), "new")
 	_, err := f.Stat("x")
 	refused(t, "old name", err, fs.ErrNotExist, "x")
 }
@@ -262,13 +254,9 @@ func renameNewKeepsTarget(t *testing.T, f durable.FS) {
 	write(t, f, "x", "new")
 	write(t, f, "y", "old")
 	refused(t, "rename onto a file", f.RenameNew("x", "y"), fs.ErrExist, "y")
-	if got := read(t, f, "x") + read(t, f, "y"); got != "newold" {
-		t.Errorf("got %q, want both untouched", got)
-	}
+	assert.Equal(t, read(t, f, "x")+read(t, f, "y"), "newold")
 	assert.Must(t, f.RenameNew("x", "z"))
-	if got := read(t, f, "z"); got != "new" {
-		t.Errorf("got %q, want new", got)
-	}
+	assert.Equal(t, read(t, f, "z"), "new")
 }
 
 func exchangeSwaps(t *testing.T, f durable.FS) {
@@ -282,9 +270,7 @@ func exchangeSwaps(t *testing.T, f durable.FS) {
 	} else {
 		assert.Must(t, err)
 	}
-	if got := read(t, f, "x") + read(t, f, "d/y"); got != "twoone" {
-		t.Errorf("got %q, want twoone", got)
-	}
+	assert.Equal(t, read(t, f, "x")+read(t, f, "d/y"), "twoone")
 	after, err := f.Stat("d/y")
 	assert.Must(t, err)
 	if after.Ino != before.Ino || after.Nlink != 1 {
@@ -292,9 +278,7 @@ func exchangeSwaps(t *testing.T, f durable.FS) {
 	}
 	refused(t, "exchange with a missing file", f.Exchange("x", "z"), fs.ErrNotExist, "z")
 	refused(t, "exchange of a missing file", f.Exchange("z", "x"), fs.ErrNotExist, "z")
-	if got := read(t, f, "x"); got != "two" {
-		t.Errorf("got %q, want two", got)
-	}
+	assert.Equal(t, read(t, f, "x"), "two")
 }
 
 func renameKeepsIdentity(t *testing.T, f durable.FS) {
@@ -341,9 +325,7 @@ func linkIsSecondName(t *testing.T, f durable.FS) {
 	// Renaming one name of a file onto the other does nothing (POSIX).
 	assert.Must(t, f.Rename("x", "y"))
 	assert.Must(t, f.Remove("x"))
-	if got := read(t, f, "y"); got != "a" {
-		t.Errorf("got %q, want a", got)
-	}
+	assert.Equal(t, read(t, f, "y"), "a")
 }
 
 func removedFileLivesWhileOpen(t *testing.T, f durable.FS) {
@@ -392,9 +374,7 @@ func mkdirHasExactMode(t *testing.T, f durable.FS) {
 		assert.Must(t, f.Mkdir(name, mode))
 		info, err := f.Stat(name)
 		assert.Must(t, err)
-		if got, want := info.Mode, mode|fs.ModeDir; got != want {
-			t.Errorf("got %v, want %v", got, want)
-		}
+		assert.Equal(t, info.Mode, mode|fs.ModeDir)
 		refused(t, "mkdir again", f.Mkdir(name, 0o700), fs.ErrExist, name)
 	}
 	write(t, f, "x", "")
@@ -430,17 +410,13 @@ func readDirTellsAll(t *testing.T, f durable.FS) {
 		names = append(names, e.Name)
 		info, err := f.Stat("d/" + e.Name)
 		assert.Must(t, err)
-		if e.Ino != info.Ino {
-			t.Errorf("%s: got inode %d, want %d", e.Name, e.Ino, info.Ino)
-		}
+		assert.Equal(t, e.Ino, info.Ino, "%s: inode", e.Name)
 		if e.Type != info.Mode.Type() && e.Type != fs.ModeIrregular {
 			t.Errorf("%s: got type %v, want %v", e.Name, e.Type, info.Mode.Type())
 		}
 	}
 	slices.Sort(names)
-	if want := []string{"..2", ".x", "1", "a b", "sub", "ü"}; !slices.Equal(names, want) {
-		t.Errorf("got %q, want %q", names, want)
-	}
+	assert.Same(t, names, []string{"..2", ".x", "1", "a b", "sub", "ü"})
 	top, err := f.ReadDir(".")
 	if err != nil || len(top) != 1 || top[0].Name != "d" {
 		t.Errorf("root: got %v, %v", top, err)
@@ -477,9 +453,7 @@ func statDescribes(t *testing.T, f durable.FS) {
 	assert.Must(t, err)
 	opened, err := file.Stat()
 	assert.Must(t, err)
-	if opened != info {
-		t.Errorf("open file: got %+v, want %+v", opened, info)
-	}
+	assert.Equal(t, opened, info, "open file")
 	assert.Must(t, file.Close())
 	write(t, f, "y", "")
 	other, err := f.Stat("y")

@@ -93,14 +93,10 @@ func flockIsWaitedFor(t *testing.T, f durable.FS) {
 func lockExcludes(t *testing.T, f durable.FS) {
 	l, err := f.Lock("l", []byte("pid 1\n"))
 	assert.Must(t, err)
-	if got := read(t, f, "l"); got != "pid 1\n" {
-		t.Errorf("got %q, want its content", got)
-	}
+	assert.Equal(t, read(t, f, "l"), "pid 1\n")
 	_, err = f.Lock("l", []byte("pid 2\n"))
 	refused(t, "second lock", err, durable.ErrLocked, "l")
-	if got := read(t, f, "l"); got != "pid 1\n" {
-		t.Errorf("got %q, want the holder's content", got)
-	}
+	assert.Equal(t, read(t, f, "l"), "pid 1\n")
 	assert.Must(t, l.Release())
 	_, err = f.Stat("l")
 	refused(t, "lock file after release", err, fs.ErrNotExist, "l")
@@ -115,9 +111,7 @@ func leftLockFileIsTaken(t *testing.T, f durable.FS) {
 	write(t, f, "l", "a process that died, with a long line\n")
 	l, err := f.Lock("l", []byte("pid 2\n"))
 	assert.Must(t, err)
-	if got := read(t, f, "l"); got != "pid 2\n" {
-		t.Errorf("got %q, want the new content alone", got)
-	}
+	assert.Equal(t, read(t, f, "l"), "pid 2\n")
 	assert.Must(t, l.Release())
 }
 
@@ -138,9 +132,7 @@ func lockIsNeverHeldTwice(t *testing.T, f durable.FS) {
 					t.Error(err)
 					return
 				}
-				if n := holders.Add(1); n != 1 {
-					t.Errorf("got %d holders, want 1", n)
-				}
+				assert.Equal(t, holders.Add(1), 1, "holders")
 				taken.Add(1)
 				holders.Add(-1)
 				if err := l.Release(); err != nil {
@@ -152,9 +144,7 @@ func lockIsNeverHeldTwice(t *testing.T, f durable.FS) {
 		})
 	}
 	wait.Wait()
-	if got := taken.Load(); got != takers*rounds {
-		t.Errorf("got %d, want %d", got, takers*rounds)
-	}
+	assert.Equal(t, taken.Load(), takers*rounds)
 }
 
 // M19: lines that several processes append with one write each stay whole.
@@ -174,9 +164,7 @@ func appendersDoNotMix(t *testing.T, f durable.FS) {
 					t.Error(err)
 				}
 			}
-			if err := file.Close(); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, file.Close())
 		})
 	}
 	wait.Wait()
@@ -190,8 +178,6 @@ func appendersDoNotMix(t *testing.T, f durable.FS) {
 		next[w]++
 	}
 	for w, n := range next {
-		if n != lines {
-			t.Errorf("writer %d: got %d lines, want %d", w, n, lines)
-		}
+		assert.Equal(t, n, lines, "lines of writer %d", w)
 	}
 }

@@ -66,9 +66,7 @@ func TestEveryOperationCanFail(t *testing.T) {
 			if !errors.Is(err, unix.EIO) || !errors.As(err, &perr) && !errors.As(err, &lerr) {
 				t.Errorf("%s: got %v, want EIO with operation and path", op, err)
 			}
-			if rule.Hits() != 1 {
-				t.Errorf("%s: got %d hits, want 1", op, rule.Hits())
-			}
+			assert.Equal(t, rule.Hits(), 1, "%s hits", op)
 			if err := step(f); errors.Is(err, unix.EIO) {
 				t.Errorf("%s: failed twice", op)
 			}
@@ -108,7 +106,5 @@ func TestAnotherProcessMayComeBetween(t *testing.T) {
 	if err := f.RenameNew("a", "b"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want ErrNotExist", err)
 	}
-	if err := file.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, file.Close())
 }

@@ -2,11 +2,12 @@ package watch
 
 import (
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestAwaitInThePastGivesWhatIsThere(t *testing.T) {
@@ -22,9 +23,7 @@ func TestAwaitInThePastGivesWhatIsThere(t *testing.T) {
 	create(t, filepath.Join(dir, "1"))
 	create(t, filepath.Join(dir, "2"))
 	want := []Hint{{Dir: dir, Name: "1"}, {Dir: dir, Name: "2"}}
-	if got := w.Await(over); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	assert.Same(t, w.Await(over), want)
 	if got := w.Await(over); len(got) != 0 {
 		t.Errorf("got %v twice", got)
 	}

@@ -15,11 +15,11 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"zmailer/internal/run/logtest"
 
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logtest"
 )
 
 // deadline is when a test gives up waiting.
@@ -54,9 +54,7 @@ func create(t *testing.T, path string) {
 func TestFirstHintMeansLookAtEverything(t *testing.T) {
 	log, _ := newLog()
 	w := New(t.Context(), []string{t.TempDir()}, never, digits, log)
-	if got := take(t, w); got != (Hint{}) {
-		t.Errorf("got %v, want an empty hint", got)
-	}
+	assert.Equal(t, take(t, w), Hint{})
 }
 
 func TestNamesThatAppearAreHinted(t *testing.T) {
@@ -67,20 +65,14 @@ func TestNamesThatAppearAreHinted(t *testing.T) {
 	assert.Must(t, w.Add(other))
 	create(t, filepath.Join(dir, "..7"))
 	create(t, filepath.Join(dir, "1"))
-	if got, want := take(t, w), (Hint{Dir: dir, Name: "1"}); got != want {
-		t.Errorf("created: got %v, want %v", got, want)
-	}
+	assert.Equal(t, take(t, w), Hint{Dir: dir, Name: "1"}, "created")
 	assert.Must(t, os.Rename(filepath.Join(dir, "..7"), filepath.Join(other, "7")))
-	if got, want := take(t, w), (Hint{Dir: other, Name: "7"}); got != want {
-		t.Errorf("renamed: got %v, want %v", got, want)
-	}
+	assert.Equal(t, take(t, w), Hint{Dir: other, Name: "7"}, "renamed")
 	// Writing, chmod and removal are no hints: the next one is for a new name.
 	assert.Must(t, os.WriteFile(filepath.Join(dir, "1"), []byte("x"), 0o600))
 	assert.Must(t, os.Remove(filepath.Join(dir, "1")))
 	create(t, filepath.Join(dir, "2"))
-	if got, want := take(t, w), (Hint{Dir: dir, Name: "2"}); got != want {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	assert.Equal(t, take(t, w), Hint{Dir: dir, Name: "2"})
 }
 
 // M9: with every notification dropped a look still comes within the interval.
@@ -94,9 +86,7 @@ func TestLookComesByPeriodWhenNotificationsAreLost(t *testing.T) {
 		return n, err
 	})
 	for range 4 {
-		if got := take(t, w); got != (Hint{}) {
-			t.Errorf("got %v, want an empty hint", got)
-		}
+		assert.Equal(t, take(t, w), Hint{})
 	}
 }
 
@@ -178,9 +168,7 @@ func mount(t *testing.T, dir string) (unmount func()) {
 		t.Skip("no right to mount here: ", err)
 	}
 	unmount = sync.OnceFunc(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
 	})
 	t.Cleanup(unmount)
 	return unmount
@@ -220,17 +208,13 @@ func TestRealOverflowMeansLookAtEverything(t *testing.T) {
 	}
 	create(t, filepath.Join(dir, "last"))
 	close(goOn)
-	if got := take(t, w); got != (Hint{Lost: true}) {
-		t.Errorf("got %v, want an empty hint: the kernel dropped the name", got)
-	}
+	assert.Equal(t, take(t, w), Hint{Lost: true})
 	// Hints go on afterwards.
 	assert.Must(t, os.Remove(filepath.Join(dir, "last")))
 	create(t, filepath.Join(dir, "last"))
 	for take(t, w) != (Hint{Dir: dir, Name: "last"}) {
 	}
-	if out.String() != "" {
-		t.Errorf("log: got %s, want nothing", out.String())
-	}
+	assert.Equal(t, out.String(), "", "log")
 }
 
 func TestAddNamesMissingDirectory(t *testing.T) {
@@ -265,9 +249,7 @@ func TestHintsThatFindNoRoomAreFoldedIntoOne(t *testing.T) {
 		break
 	}
 	<-passed
-	if len(w.c) != 0 {
-		t.Errorf("got %d more", len(w.c))
-	}
+	assert.Equal(t, len(w.c), 0, "more")
 }
 
 func TestFloodEndsWithALookAtEverything(t *testing.T) {
@@ -319,9 +301,7 @@ func TestTroubleOfTheNotifierMeansLookAtEverything(t *testing.T) {
 	create(t, filepath.Join(dir, "1"))
 	for take(t, w) != (Hint{Lost: true}) {
 	}
-	if !strings.Contains(out.String(), "watch-error") {
-		t.Errorf("log %q", out.String())
-	}
+	assert.Contains(t, out.String(), "watch-error", "log")
 	// Another one is opened, and names are told again.
 	for i := 2; ; i++ {
 		create(t, filepath.Join(dir, fmt.Sprint(i)))

@@ -111,9 +111,7 @@ func TestExitCodes(t *testing.T) {
 		"coder over an *Error":  {cli.Exit(&Error{File: "f", Reason: "r"}, ExitTempFail), ExitTempFail},
 	}
 	for name, tt := range tests {
-		if got := Exit(tt.err); got != tt.want {
-			t.Errorf("%s: got %d, want %d", name, got, tt.want)
-		}
+		assert.Equal(t, Exit(tt.err), tt.want, name)
 	}
 }
 
@@ -130,7 +128,5 @@ func TestSignalEndsTheActionsContext(t *testing.T) {
 			return t.Context().Err()
 		}
 	}}
-	if code := run(app, []string{"prog"}, &out); code != 0 {
-		t.Errorf("got %d %s", code, out.String())
-	}
+	assert.Equal(t, run(app, []string{"prog"}, &out), 0, out.String())
 }

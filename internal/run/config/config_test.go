@@ -41,9 +41,7 @@ func TestValuesAreReadAsWritten(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := assert.Get(loadText(t, "# file\n\nHOSTNAME=mx\n"+tt.line+"\n"))(t)
-			if got := c.String("POSTMASTER", "default"); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			assert.Equal(t, c.String("POSTMASTER", "default"), tt.want)
 		})
 	}
 }
@@ -84,18 +82,14 @@ func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
 			if filepath.Base(bad.File) != "zmailer.conf" || bad.Line != 2 || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %q, want line 2 and %q", err, tt.want)
 			}
-			if got := Exit(err); got != ExitConfig {
-				t.Errorf("exit code: got %d, want %d", got, ExitConfig)
-			}
+			assert.Equal(t, Exit(err), ExitConfig, "exit code")
 		})
 	}
 }
 
 func TestUnreadableFileIsNamedOnce(t *testing.T) {
 	_, err := Load("/nonexistent/zmailer.conf")
-	if got, want := err.Error(), "/nonexistent/zmailer.conf: cannot be read: no such file or directory"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	assert.Equal(t, err.Error(), "/nonexistent/zmailer.conf: cannot be read: no such file or directory")
 	if !errors.Is(err, os.ErrNotExist) || Exit(err) != ExitConfig {
 		t.Errorf("got %v, exit code %d", err, Exit(err))
 	}
@@ -153,9 +147,7 @@ func TestSizes(t *testing.T) {
 
 func TestListsSplitAtCommasAndBlanks(t *testing.T) {
 	c := assert.Get(loadText(t, `TRUSTED=" a, b,,c  d "`))(t)
-	if got := strings.Join(c.List("TRUSTED"), "|"); got != "a|b|c|d" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, strings.Join(c.List("TRUSTED"), "|"), "a|b|c|d")
 	if got := c.List("RELAYNETS"); len(got) != 0 {
 		t.Errorf("not set: got %q, want none", got)
 	}

@@ -40,18 +40,14 @@ func TestDefaultFileNamesEveryVariableWithItsDefault(t *testing.T) {
 
 func TestProgramsRunWithoutConfiguration(t *testing.T) {
 	c := assert.Get(Load(""))(t)
-	if got := c.Path("routes"); got != "" {
-		t.Errorf("path: got %q, want none", got)
-	}
+	assert.Equal(t, c.Path("routes"), "", "path")
 	for _, file := range Files() {
 		content, from, err := c.Read(file)
 		if err != nil || len(content) == 0 || from != "built-in "+file {
 			t.Errorf("%s: got %d bytes from %q, %v", file, len(content), from, err)
 		}
 	}
-	if got := c.PostOffice(); got != DefaultPostOffice {
-		t.Errorf("postoffice: got %q", got)
-	}
+	assert.Equal(t, c.PostOffice(), DefaultPostOffice, "postoffice")
 	if got, err := c.Hostname(); got == "" || err != nil {
 		t.Errorf("hostname: got %q, %v", got, err)
 	}
@@ -80,9 +76,7 @@ func TestWriteDefaultsNeverOverwrites(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etc", "zmailer")
 	assert.Must(t, WriteDefaults(dir, "POSTOFFICE=/srv/mail queue", "HASHLEVELS=1"))
 	c := assert.Get(Load(filepath.Join(dir, "zmailer.conf")))(t)
-	if got := c.PostOffice(); got != "/srv/mail queue" {
-		t.Errorf("postoffice: got %q", got)
-	}
+	assert.Equal(t, c.PostOffice(), "/srv/mail queue", "postoffice")
 	if got, err := c.Int("HASHLEVELS", 0); got != 1 || err != nil {
 		t.Errorf("hash levels: got %d, %v", got, err)
 	}

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestProgramDescribesItself(t *testing.T) {
@@ -37,7 +38,5 @@ func TestProgramDescribesItself(t *testing.T) {
 			{Name: "sub", Aliases: []string{"s"}, Usage: "do some", Synopsis: []string{"prog sub"}, Commands: []Program{{Name: "deep"}}},
 		},
 	}
-	if diff := cmp.Diff(want, Describe(app)); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	assert.Same(t, Describe(app), want)
 }

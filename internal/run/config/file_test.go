@@ -35,9 +35,7 @@ func TestFileIsReadAgainWhenItHasChanged(t *testing.T) {
 	f := assert.Get(OpenFile(path, parseWord, FileOptions{Secret: true, Now: func() time.Time { return now }}))(t)
 	check := func(step, want string) {
 		t.Helper()
-		if got := f.Current(); got != want {
-			t.Errorf("%s: got %q, want %q", step, got, want)
-		}
+		assert.Equal(t, f.Current(), want, step)
 	}
 	check("not there", "")
 	write("one", 0o640)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestFlagsMayStandBehindArguments(t *testing.T) {
@@ -30,9 +32,7 @@ func TestFlagsMayStandBehindArguments(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			args := append([]string{"zmctl"}, strings.Fields(tt.args)...)
-			if got := strings.Join(flagsFirst(app, args)[1:], " "); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			assert.Equal(t, strings.Join(flagsFirst(app, args)[1:], " "), tt.want)
 		})
 	}
 }

@@ -17,9 +17,7 @@ func TestDur5WaitsDouble(t *testing.T) {
 	aside := arrived
 	for i, want := range []time.Duration{5, 5, 10, 20, 40, 60, 60, 60} {
 		due := s.Due(arrived, aside)
-		if got := due.Sub(aside); got != want*time.Minute {
-			t.Errorf("wait %d: got %v, want %v", i, got, want*time.Minute)
-		}
+		assert.Equal(t, due.Sub(aside), want*time.Minute, "wait %d", i)
 		if s.IsDue(arrived, aside, due.Add(-1)) || !s.IsDue(arrived, aside, due) {
 			t.Errorf("wait %d: it is due at another time than %v", i, due)
 		}
@@ -37,9 +35,7 @@ func TestDur5WaitsDouble(t *testing.T) {
 	if !s.IsDue(arrived, aside, aside.Add(-2*time.Hour)) {
 		t.Error("put aside in the future: it waits")
 	}
-	if got := s.Due(arrived.Add(time.Hour), arrived); got != arrived.Add(s.First) {
-		t.Errorf("arrived in the future: got %v", got)
-	}
+	assert.Equal(t, s.Due(arrived.Add(time.Hour), arrived), arrived.Add(s.First), "arrived in the future")
 }
 
 // Dur5

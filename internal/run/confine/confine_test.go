@@ -16,9 +16,7 @@ func TestWhatWritesNothingMakesNoSocket(t *testing.T) {
 	assert.Must(t, os.WriteFile(file, []byte("POSTOFFICE="+t.TempDir()+"\nMETRICS=unix\n"), 0o600))
 	c := assert.Get(config.Load(file))(t)
 	for program, want := range map[string]bool{"router": true, "scheduler": true, "opener": false} {
-		if got := PlanFor(program, c).Socket; got != want {
-			t.Errorf("%s: got %v", program, got)
-		}
+		assert.Equal(t, PlanFor(program, c).Socket, want, program)
 	}
 }
 

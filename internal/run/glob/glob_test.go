@@ -3,6 +3,8 @@ package glob
 import (
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestMatch(t *testing.T) {
@@ -30,9 +32,7 @@ func TestMatch(t *testing.T) {
 		"many stars, no match":    {"*a*a*a*a*a*a*b", strings.Repeat("a", 250), false},
 	}
 	for name, tt := range tests {
-		if got := Match(tt.pattern, tt.s); got != tt.want {
-			t.Errorf("%s: got %v, want %v", name, got, tt.want)
-		}
+		assert.Equal(t, Match(tt.pattern, tt.s), tt.want, name)
 	}
 }
 
@@ -46,7 +46,5 @@ func TestCheckRefusesBrokenPatterns(t *testing.T) {
 			t.Errorf("%s: got %v", pattern, err)
 		}
 	}
-	if got := strings.Join(Expand("{a,b}.{c,d}"), " "); got != "a.c a.d b.c b.d" {
-		t.Errorf("expanded to %s", got)
-	}
+	assert.Equal(t, strings.Join(Expand("{a,b}.{c,d}"), " "), "a.c a.d b.c b.d")
 }

@@ -1,6 +1,10 @@
 package human
 
-import "testing"
+import (
+	"testing"
+
+	"zmailer/internal/run/assert"
+)
 
 func TestUnsafeCharactersAreReplaced(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -22,9 +26,7 @@ func TestUnsafeCharactersAreReplaced(t *testing.T) {
 		"words of several lines":   {OneLine, " one\n two\tthree ", "one two three"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tt.f(tt.in); got != tt.want {
-				t.Errorf("%q: got %q, want %q", tt.in, got, tt.want)
-			}
+			assert.Equal(t, tt.f(tt.in), tt.want, tt.in)
 		})
 	}
 }

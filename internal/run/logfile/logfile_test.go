@@ -54,9 +54,7 @@ func TestReopenLosesAndPartsNoLine(t *testing.T) {
 			}
 		}
 	}
-	if got != writers*each {
-		t.Errorf("got %d lines, want %d", got, writers*each)
-	}
+	assert.Equal(t, got, writers*each, "lines")
 }
 
 // A full disk holds up no one; how much was lost is logged when there is room again.
@@ -83,9 +81,7 @@ func TestFullDiskLosesLinesAndTellsHowMany(t *testing.T) {
 	assert.Must(t, l.Reopen())
 	fmt.Fprintln(l.In(), "again")
 	assert.Must(t, l.Close())
-	if got := text(t, path); got != "lost 1000\nagain\n" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, text(t, path), "lost 1000\nagain\n")
 }
 
 // A Reopen that fails leaves the old file in use.
@@ -101,9 +97,7 @@ func TestReopenThatFailsKeepsTheOldFile(t *testing.T) {
 	}
 	fmt.Fprint(l.In(), "still here\nwithout an end")
 	assert.Must(t, l.Close())
-	if got := text(t, old); got != "still here\nwithout an end" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, text(t, old), "still here\nwithout an end")
 	if _, err := Open(path, false, lost); err == nil {
 		t.Error("a directory was opened as a log")
 	}
@@ -131,8 +125,6 @@ func TestLineBehindATornOneStandsAlone(t *testing.T) {
 	l := &File{path: path, lost: lost, f: f, torn: true, dropped: 2}
 	l.write([]byte("three\n"))
 	l.write([]byte("four\n"))
-	if got := text(t, path); got != "one\ntw\nlost 2\nthree\nfour\n" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, text(t, path), "one\ntw\nlost 2\nthree\nfour\n")
 	assert.Must(t, f.Close())
 }

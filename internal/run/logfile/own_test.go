@@ -58,9 +58,7 @@ func TestLogIsARegularFile(t *testing.T) {
 			}()
 			select {
 			case err := <-done:
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 			case <-time.After(20 * time.Second):
 				t.Fatal("the open hangs")
 			}

@@ -63,9 +63,7 @@ func TestWarningsAreOutAtOnce(t *testing.T) {
 	log, r := piped(t)
 	log.Info("last")
 	Flush(log)
-	if got := available(t, r); !strings.Contains(got, "last") {
-		t.Errorf("flushed: got %q", got)
-	}
+	assert.Contains(t, available(t, r), "last", "flushed")
 }
 
 // record notes what is written.
@@ -134,8 +132,6 @@ func TestManyGoroutinesKeepTheirOrder(t *testing.T) {
 		next[w]++
 	}
 	for w, n := range next {
-		if n != each {
-			t.Errorf("writer %d: %d lines", w, n)
-		}
+		assert.Equal(t, n, each, "lines of writer %d", w)
 	}
 }

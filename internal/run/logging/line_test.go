@@ -39,9 +39,7 @@ func TestLinesAreReadBack(t *testing.T) {
 				if format == "tint" && key == "reply" {
 					continue // colours that stand in a value are taken out with the others
 				}
-				if got.Get(key) != want {
-					t.Errorf("%s: got %q, want %q of %q", key, got.Get(key), want, out.String())
-				}
+				assert.Equal(t, got.Get(key), want, "%s of %q", key, out.String())
 			}
 			if d, ok := got.Duration("took"); !ok || d != 1500*time.Microsecond {
 				t.Errorf("took %v, %v", d, ok)

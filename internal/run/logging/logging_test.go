@@ -22,9 +22,7 @@ func TestFormatsShowEventProgramAndKeys(t *testing.T) {
 			var out bytes.Buffer
 			log := assert.Get(New(&out, tt.format, "info", "router"))(t)
 			log.Info("accepted", "id", "7")
-			if got := out.String(); !strings.Contains(got, tt.want) {
-				t.Errorf("got %q, want %q in it", got, tt.want)
-			}
+			assert.Contains(t, out.String(), tt.want)
 		})
 	}
 }
@@ -50,9 +48,7 @@ func TestLevelHidesWhatIsBelow(t *testing.T) {
 			log.Warn("warn")
 			log.Error("error")
 			want := map[string]int{"debug": 4, "info": 3, "warn": 2, "error": 1}[level]
-			if got := strings.Count(out.String(), "\n"); got != want {
-				t.Errorf("got %d lines, want %d:\n%s", got, want, out.String())
-			}
+			assert.Equal(t, strings.Count(out.String(), "\n"), want, "lines in: %s", out.String())
 		})
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // Patience is how long a test waits.
@@ -63,9 +65,7 @@ func (l *Buffer) Count(words ...string) (n int) {
 // Expect reports an error unless exactly so many lines contain all the words.
 func (l *Buffer) Expect(t testing.TB, times int, words ...string) {
 	t.Helper()
-	if n := l.Count(words...); n != times {
-		t.Errorf("log lines with %q: got %d, want %d\n%s", words, n, times, l)
-	}
+	assert.Equal(t, l.Count(words...), times, "log lines with %q in: %s", words, l)
 }
 
 // Await waits for a line that contains all the words.

@@ -16,17 +16,13 @@ import (
 
 func TestHalfOfTheProcessorsIsTaken(t *testing.T) {
 	for processors, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 32: 16} {
-		if got := share(processors); got != want {
-			t.Errorf("of %d: got %d, want %d", processors, got, want)
-		}
+		assert.Equal(t, share(processors), want, "share of %d", processors)
 	}
 	before := runtime.GOMAXPROCS(0)
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 	t.Setenv("GOMAXPROCS", strconv.Itoa(before))
 	Share()
-	if got := runtime.GOMAXPROCS(0); got != before {
-		t.Errorf("the environment says %d, got %d", before, got)
-	}
+	assert.Equal(t, runtime.GOMAXPROCS(0), before, "environment")
 }
 
 // A child of the child has it too: the scheduler's agents.
@@ -47,9 +43,7 @@ func TestWhatWasStartedMayWakeLate(t *testing.T) {
 	if werr := cmd.Wait(); err != nil || werr != nil {
 		t.Fatal(err, werr)
 	}
-	if got := strings.TrimSpace(string(text[:n])); got != strconv.FormatInt(int64(time.Millisecond), 10) {
-		t.Errorf("got %s ns, want a millisecond", got)
-	}
+	assert.Equal(t, strings.TrimSpace(string(text[:n])), strconv.FormatInt(int64(time.Millisecond), 10), "ns")
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if ours, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err != nil || ours == int(late) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"zmailer/internal/run/assert"
 	"zmailer/test/suite"
 )
 
@@ -44,19 +45,13 @@ func TestTextIsWhatPrometheusReads(t *testing.T) {
 	}, Family{"zmailer_test", "A gauge.", []string{"kind"}})
 	text := s.Append(nil)
 	f := parse(t, text)
-	if got := f.Sum("zmailer_test_total", "channel", "smtp", "clause", "smtp/*"); got != 3 {
-		t.Errorf("smtp: got %v, want 3", got)
-	}
-	if got := f.Sum("zmailer_test_total", "channel", `we"ird\`, "clause", "two\nlines ?"); got != 1 {
-		t.Errorf("what needs quotes: got %v, want 1", got)
-	}
+	assert.Equal(t, f.Sum("zmailer_test_total", "channel", "smtp", "clause", "smtp/*"), 3, "smtp")
+	assert.Equal(t, f.Sum("zmailer_test_total", "channel", `we"ird\`, "clause", "two\nlines ?"), 1, "what needs quotes")
 	got := f["zmailer_test_seconds"].Samples[0]
 	if got.Value != 3 || math.Abs(got.Sum-3.1) > 1e-9 || got.Buckets[0] != 1 || got.Buckets[1] != 2 {
 		t.Errorf("%v: want the bounds to be part of their buckets", got)
 	}
-	if got := f.Sum("zmailer_test"); got != 3.5 {
-		t.Errorf("got %v, want the sum 3.5", got)
-	}
+	assert.Equal(t, f.Sum("zmailer_test"), 3.5)
 	if len(f["zmailer_unknown"].Samples) > 0 {
 		t.Error("a family that no one made")
 	}
@@ -103,13 +98,11 @@ func TestNoSetCountsNothing(t *testing.T) {
 		t.Error("the log is another one")
 	}
 	counters, histograms := s.Counter("a", "b", "c"), s.Histogram("a", "b", nil, "c")
-	if n := testing.AllocsPerRun(100, func() {
+	assert.Equal(t, testing.AllocsPerRun(100, func() {
 		counters.With("d").Add(1)
 		h := histograms.With("d")
 		h.Observe(h.Since(time.Unix(1, 0)))
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	}), 0, "allocations")
 	s.Ask(0, nil)
 	s.Serve("", nil, log)()
 }

@@ -100,9 +100,7 @@ func TestSystemdThatIsGoneIsToldOfOnce(t *testing.T) {
 	s := FromEnvironment(slog.New(slog.NewTextHandler(&said, nil)))
 	s.Ready("")
 	s.Stopping()
-	if got := strings.Count(said.String(), "msg=notify-trouble"); got != 1 {
-		t.Errorf("got %d lines, want 1:\n%s", got, said.String())
-	}
+	assert.Equal(t, strings.Count(said.String(), "msg=notify-trouble"), 1, "lines in: %s", said.String())
 }
 
 func BenchmarkAliveUnasked(b *testing.B) {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -85,9 +84,7 @@ func TestPauseDoublesAndIsSetBackByLife(t *testing.T) {
 	for _, n := range []int{1, 2, 4, 8, 16, 32, 60, 1, 2, 4} {
 		want = append(want, time.Duration(n)*time.Second)
 	}
-	if !slices.Equal(pauses, want) {
-		t.Errorf("pauses: got %v, want %v", pauses, want)
-	}
+	assert.Same(t, pauses, want, "pauses")
 }
 
 // A program that cannot be started is tried again like one that dies.
@@ -148,16 +145,12 @@ func TestSec9StatesAreReturnedWhileAProgramEnds(t *testing.T) {
 	await(t, "second wait for the end", waits)
 	close(kill)
 	await(t, "end", stopped)
-	if err := await(t, "start", started); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, await(t, "start", started))
 	if st, _, _ := p.now(); !st.Runs || st.Pid == first.Pid || st.Starts != 1 {
 		t.Errorf("got %+v, want another process", st)
 	}
 	cancel()
-	if err := await(t, "end of all", ended); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, await(t, "end of all", ended))
 }
 
 // A program is ready when it reports so itself; reports of other processes do not count.
@@ -180,9 +173,7 @@ func TestProgramReportsThatItIsReady(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := own.awaitReady(ctx, 0); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, own.awaitReady(ctx, 0))
 	if st, _, _ := other.now(); st.Ready {
 		t.Error("another program is ready, too")
 	}

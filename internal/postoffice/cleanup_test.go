@@ -43,9 +43,7 @@ func TestCleanupDropsOldCopiesAlone(t *testing.T) {
 		for _, r := range done {
 			got = append(got, filepath.Base(r.Name))
 		}
-		if !slices.Equal(got, step.want) {
-			t.Errorf("%s: dropped %q, want %q", step.name, got, step.want)
-		}
+		assert.Same(t, got, step.want, "%s: dropped", step.name)
 	}
 	entries := assert.Get(os.ReadDir(filepath.Join(dir, Postman)))(t)
 	var left []string
@@ -53,9 +51,7 @@ func TestCleanupDropsOldCopiesAlone(t *testing.T) {
 		left = append(left, e.Name())
 	}
 	slices.Sort(keeps)
-	if !slices.Equal(left, keeps) {
-		t.Errorf("left: %q, want %q", left, keeps)
-	}
+	assert.Same(t, left, keeps, "left")
 	if _, err := p.FS().Stat(a.Name); err != nil {
 		t.Errorf("the message that it was a copy of: %v", err)
 	}

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"zmailer/internal/run/assert"
 )
 
@@ -49,9 +47,7 @@ func TestReasonsAreKeptForEachMessage(t *testing.T) {
 	}
 	other := Reason{ID: SpoolID{Ino: 12, MTime: 6}, Time: want.Time, Who: "router", What: WasSetAside}
 	b = other.append(append(b, "torn S12A 2026\nS12A5 2026-11-22T03:00:01Z\n"...))
-	if d := cmp.Diff([]Reason{want, other}, ParseReasons(append(b, "S12A5 2026-11-22T03:00:01Z router deferred torn"...))); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	assert.Same(t, ParseReasons(append(b, "S12A5 2026-11-22T03:00:01Z router deferred torn"...)), []Reason{want, other})
 	long := Reason{ID: line.ID, Time: line.Time, Text: strings.Repeat("x", 2*maxReason)}
 	if got := len(long.append(nil)); got > maxReason+100 {
 		t.Errorf("a line of %d bytes", got)

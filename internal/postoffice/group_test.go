@@ -102,9 +102,7 @@ func TestConcurrentCommitsShareSyncs(t *testing.T) {
 		t.Errorf("got %d shared syncs of %d files, want 1 of 20", disk.together, files)
 	}
 	submit(t, p, "to alone\n\n")
-	if disk.together != 1 {
-		t.Errorf("a lone message: got %d shared syncs, want 1 as before", disk.together)
-	}
+	assert.Equal(t, disk.together, 1, "shared syncs of a lone message")
 }
 
 // M2: a failing sync refuses every message that shared it, and leaves nothing of them.

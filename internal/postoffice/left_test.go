@@ -133,9 +133,7 @@ func TestSweepNeverTakesANumberFromItsNewOwner(t *testing.T) {
 		assert.Must(t, b.Release())
 	}
 	close(stop)
-	if err := <-swept; err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, <-swept)
 	if _, err := sweepOwners(p); err != nil {
 		t.Error(err)
 	}
@@ -191,15 +189,11 @@ func TestMessageWithoutSpecificationIsRoutedAgainThoughItsRouterLives(t *testing
 	toQueue(t, p, claims[1]) // between its two renames
 	before := tree(t, dir)
 	assert.Get(p.Queue.Recover(time.Now()))(t)
-	if got := tree(t, dir); got != before {
-		t.Errorf("at once: got %s, want %s", got, before)
-	}
+	assert.Equal(t, tree(t, dir), before, "at once")
 	// A day before and after: the clock was set meanwhile.
 	for _, at := range []time.Duration{2 * foreignGrace, -24 * time.Hour, 24 * time.Hour} {
 		assert.Get(p.Queue.Recover(time.Now().Add(at)))(t)
-		if got, want := tree(t, dir), fmt.Sprintf("queue/%s router/..%s router/%d", claims[1].Name(), claims[1].Name(), a.ID.Ino); got != want {
-			t.Errorf("%v later: got %s, want %s", at, got, want)
-		}
+		assert.Equal(t, tree(t, dir), fmt.Sprintf("queue/%s router/..%s router/%d", claims[1].Name(), claims[1].Name(), a.ID.Ino), "%v later", at)
 		assert.Must(t, p.move(a.Name, Queue+"/"+claims[0].Name()))
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 func TestSpoolIDHasTheDigitsOfBase62(t *testing.T) {
@@ -16,9 +18,7 @@ func TestSpoolIDHasTheDigitsOfBase62(t *testing.T) {
 	}
 	for _, ns := range times {
 		id := SpoolID{Ino: 7, MTime: ns}
-		if got, want := id.String(), "S7A"+big.NewInt(ns).Text(62); got != want {
-			t.Errorf("%d: got %s, want %s", ns, got, want)
-		}
+		assert.Equal(t, id.String(), "S7A"+big.NewInt(ns).Text(62), ns)
 		if got, err := ParseSpoolID(id.String()); err != nil || got != id {
 			t.Errorf("%d: got %v, %v", ns, got, err)
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 
@@ -21,9 +20,7 @@ func TestLongPidTakesAShorterNumber(t *testing.T) {
 		o := assert.Get(p.Owners.takeAny("test", pid, nil))(t)
 		got = append(got, o.Number())
 	}
-	if want := []int{2, 3, 999999, 4}; !slices.Equal(got, want) {
-		t.Errorf("got numbers %d, want %d", got, want)
-	}
+	assert.Same(t, got, []int{2, 3, 999999, 4}, "numbers")
 }
 
 // M18: a dead owner is dead for all who look at the same time; one that seems to live
@@ -61,7 +58,5 @@ func TestSec5LocksOfDaemonsAreClosedToOthers(t *testing.T) {
 	if alive, err := p.Owners.Alive(o.Number()); err != nil || !alive {
 		t.Errorf("got alive %v, %v, want a living owner", alive, err)
 	}
-	if err := errors.Join(release(), o.Release()); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, errors.Join(release(), o.Release()))
 }

@@ -110,9 +110,7 @@ func TestSec8SubmittedMessageIsCopied(t *testing.T) {
 	}
 	assert.Get(held.WriteAt([]byte("changed"), int64(octetsLine)))(t)
 	text := s.text(done.Accepted.Name)
-	if want := fmt.Sprintf("submitter %d %s\n%s", user, a.ID, said); text[octetsLine:] != want {
-		t.Errorf("got %q, want %q", text[octetsLine:], want)
-	}
+	assert.Equal(t, text[octetsLine:], fmt.Sprintf("submitter %d %s\n%s", user, a.ID, said))
 	info, err := s.disk.Stat(done.Accepted.Name)
 	if err != nil || s.checkTrust(done.Accepted.Name, info) != nil || info.Ino == a.ID.Ino {
 		t.Errorf("the copy is %+v, %v", info, err)
@@ -244,9 +242,7 @@ func TestSec8CopyThatFailsLeavesTheSubmission(t *testing.T) {
 			if _, err := p.Submissions.PickUp(Public + "/4711"); !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
-			if got := s.names(Router); got != "" {
-				t.Errorf("router/ has %q", got)
-			}
+			assert.Equal(t, s.names(Router), "", "router/")
 			if _, err := p.Submissions.PickUp(Public + "/4711"); err != nil {
 				t.Errorf("the next time: %v", err)
 			}
@@ -366,9 +362,7 @@ func TestSec2ForeignWorkFileIsNotBelieved(t *testing.T) {
 				assert.Get(s.Router.Recover(RouterRecovery{Complete: complete, Now: time.Now()}))(t)
 				assert.Get(s.Queue.Recover(time.Now().Add(time.Hour)))(t)
 			}
-			if got := s.names(Transport) + s.names(Queue); got != "" {
-				t.Errorf("queue/ and transport/ have %q", got)
-			}
+			assert.Equal(t, s.names(Transport)+s.names(Queue), "", "transport/ and queue/")
 			if s.names(Router) == "" || !strings.Contains(s.names(Quarantine), "foreign") {
 				t.Errorf("router/ has %q, quarantine/ %q", s.names(Router), s.names(Quarantine))
 			}
@@ -388,9 +382,7 @@ func TestSec2ForeignWorkFileDelaysNothing(t *testing.T) {
 	c.Close()
 	die(t, owner)
 	assert.Get(s.Queue.Recover(time.Now()))(t)
-	if s.names(Queue) != "" {
-		t.Errorf("queue/ has %q still", s.names(Queue))
-	}
+	assert.Equal(t, s.names(Queue), "", "queue/")
 }
 
 // Sec2: a specification of another owner is not opened.
@@ -462,17 +454,13 @@ func TestSec4NamesFurtherOnThatAreOccupiedCostAnotherName(t *testing.T) {
 			}
 			c, err = s.Router.Claim(owner, list[0].Name)
 			assert.Must(t, err)
-			if c.ID != a.ID {
-				t.Errorf("its spool ID is %s, was %s", c.ID, a.ID)
-			}
+			assert.Equal(t, c.ID, a.ID, "its spool ID")
 			work(t, c, "s x\nz\n")
 			rel := assert.Get(c.HandOver())(t)
 			if n, ok := ParseName(rel); !ok || !IsRandom(n.Ino) {
 				t.Errorf("it is %s", rel)
 			}
-			if got := s.text(left); got != "somebody's" {
-				t.Errorf("%s: %q", left, got)
-			}
+			assert.Equal(t, s.text(left), "somebody's", left)
 		})
 	}
 }

@@ -107,12 +107,8 @@ func TestCommittedMessageIsNamedByItsInode(t *testing.T) {
 		body := strings.Repeat("x", size)
 		a := submit(t, p, body)
 		info := assert.Get(p.fs.Stat(a.Name))(t)
-		if got, want := a.Name, Router+"/"+strconv.FormatUint(info.Ino, 10); got != want {
-			t.Errorf("name %s, want %s", got, want)
-		}
-		if got, want := info.Mode.Perm(), fs.FileMode(0o700); got != want {
-			t.Errorf("mode %v, want %v", got, want)
-		}
+		assert.Equal(t, a.Name, Router+"/"+strconv.FormatUint(info.Ino, 10), "name")
+		assert.Equal(t, info.Mode.Perm(), fs.FileMode(0o700), "mode")
 		b := assert.Get(os.ReadFile(filepath.Join(dir, a.Name)))(t)
 		want := fmt.Sprintf("comment octets %016d %08x\n%s", octetsLine+size, crc32.Checksum([]byte(body), castagnoli()), body)
 		if string(b) != want {
@@ -173,9 +169,7 @@ func TestOneOfManyClaimsWins(t *testing.T) {
 			t.Errorf("a loser got %v, want ErrGone", err)
 		}
 	}
-	if won != 1 {
-		t.Errorf("%d claims won, want 1", won)
-	}
+	assert.Equal(t, won, 1, "claims won")
 }
 
 // M18, and the traps "pid longer than the pid field" and "pid reused".
@@ -222,9 +216,7 @@ func TestDirectoryOnAnotherFileSystemIsRefused(t *testing.T) {
 		t.Skipf("mounting a second file system needs root: %v", err)
 	}
 	defer func() {
-		if err := unix.Unmount(filepath.Join(dir, Queue), 0); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, unix.Unmount(filepath.Join(dir, Queue), 0))
 	}()
 	_, err := Open(Config{FS: p.fs})
 	if !errors.Is(err, ErrCrossDevice) || !strings.Contains(err.Error(), Queue) {
@@ -289,9 +281,7 @@ func TestCopiedFileIsRenumberedWhenClaimed(t *testing.T) {
 	settle(t, copied)
 	c := assert.Get(p.Router.Claim(owner, "1"))(t)
 	want := Name{Ino: c.Info.Ino, Owner: owner.Number()}.String()
-	if c.Name() != want {
-		t.Errorf("claimed as %s, want %s", c.Name(), want)
-	}
+	assert.Equal(t, c.Name(), want, "name of the claim")
 	if ok, _ := p.exists(Router + "/" + want); !ok {
 		t.Errorf("%s is not there", want)
 	}

@@ -32,9 +32,7 @@ func TestQuarantineKeepsEveryFileUnderANameThatTells(t *testing.T) {
 		if name == "public/"+long {
 			want = "quarantine/public." + long[:160] + ".no-use-"
 		}
-		if to != want {
-			t.Errorf("%s: got %s, want %s", name, to, want)
-		}
+		assert.Equal(t, to, want, name)
 		if _, err := os.Lstat(filepath.Join(dir, to)); err != nil {
 			t.Error(err)
 		}

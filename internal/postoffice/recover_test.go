@@ -65,9 +65,7 @@ func TestDeadRoutersWorkIsTakenUpAndALiveOnesLeft(t *testing.T) {
 				c.Close()
 				before := tree(t, dir)
 				recoverAll(t, p)
-				if got := tree(t, dir); got != before {
-					t.Errorf("a live router's files changed:\n%s\nwere\n%s", got, before)
-				}
+				assert.Equal(t, tree(t, dir), before, "a live router's files")
 				die(t, owner)
 				recoverAll(t, p)
 				recoverAll(t, p) // a work file is swept one round after its claim
@@ -76,9 +74,7 @@ func TestDeadRoutersWorkIsTakenUpAndALiveOnesLeft(t *testing.T) {
 					rel = h + "/" + rel
 				}
 				want := strings.NewReplacer("D", from, "I-P", rel, "I", fmt.Sprint(c.name.Ino)).Replace(step.want)
-				if got := tree(t, dir); got != want {
-					t.Errorf("after recovery: %s\nwant %s", got, want)
-				}
+				assert.Equal(t, tree(t, dir), want, "after recovery")
 			})
 		}
 	}
@@ -146,17 +142,13 @@ func TestPublicIsSweptOfWholeFilesOfDeadWriters(t *testing.T) {
 	assert.Must(t, live.f.Chmod(0o700|mark))
 	recoverAll(t, p)
 	list := assert.Get(p.Router.List(true, time.Now()))(t)
-	if len(list) != 2 {
-		t.Errorf("%d files moved to router/, want whole and summed: %s", len(list), tree(t, dir))
-	}
+	assert.Equal(t, len(list), 2, "files moved to router/, of: %s", tree(t, dir))
 	for _, name := range []string{"truncated", "zeroed", "sum-cut-off", "unsized", "empty", "prefix", "writing", "foreign", live.Name()} {
 		if ok, _ := p.exists(Public + "/" + name); !ok {
 			t.Errorf("%s was taken from public/", name)
 		}
 	}
-	if err := live.Abort(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, live.Abort())
 }
 
 // K7: crash between the two unlinks of Finish, and between the two renames of Rehash.
@@ -173,9 +165,7 @@ func TestInterruptedFinishAndRehashAreFoundAgain(t *testing.T) {
 	put("queue/" + HashDir(27, 1) + "/27-5")
 	put("queue/53") // a foreign router's, between its two renames
 	done := recoverAll(t, p)
-	if want := "queue/53 queue/B/27-5 transport/100-5 transport/B/27-5"; tree(t, dir) != want {
-		t.Errorf("after recovery: %s\nwant %s\n%v", tree(t, dir), want, done)
-	}
+	assert.Equal(t, tree(t, dir), "queue/53 queue/B/27-5 transport/100-5 transport/B/27-5", "after recovery: %v", done)
 	found := false
 	for _, r := range done {
 		found = found || r.Action == Completed && r.Name == "100-5"
@@ -215,9 +205,7 @@ func TestHalvesInWrongHashDirectoriesFindEachOther(t *testing.T) {
 				want := []string{"queue/A", "queue/" + place[Queue], "transport/" + place[Queue]}
 				slices.Sort(got)
 				slices.Sort(want)
-				if !slices.Equal(got, want) {
-					t.Errorf("got  %s\nwant %s\n%v", got, want, done)
-				}
+				assert.Same(t, got, want, done)
 			})
 		}
 	}
@@ -249,16 +237,12 @@ func TestPreparedMessageIsSubmittedOnce(t *testing.T) {
 	assert.Get(d.Write([]byte("channel error\nto a\nenv-end\n\n")))(t)
 	assert.Must(t, d.Prepare())
 	recoverAll(t, p)
-	if want := "public/" + d.Name(); tree(t, dir) != want {
-		t.Errorf("prepared: %s, want %s", tree(t, dir), want)
-	}
+	assert.Equal(t, tree(t, dir), "public/"+d.Name(), "prepared")
 	a := assert.Get(p.Submissions.SubmitPrepared(d.Name()))(t)
 	if _, err := p.Submissions.SubmitPrepared(d.Name()); !errors.Is(err, ErrGone) {
 		t.Errorf("second submission: %v, want ErrGone", err)
 	}
-	if tree(t, dir) != a.Name {
-		t.Errorf("submitted: %s, want %s", tree(t, dir), a.Name)
-	}
+	assert.Equal(t, tree(t, dir), a.Name, "submitted")
 }
 
 // M19: a torn last line is ended by the next writer.
@@ -271,9 +255,7 @@ func TestAppendEndsATornLine(t *testing.T) {
 		assert.Must(t, s.Append([]byte("h 1\n")))
 	}
 	b := assert.Get(s.Read())(t)
-	if got, want := string(b), "z 1\nd torn\x18\nh 1\nh 1\n"; got != want {
-		t.Errorf("file holds %q, want %q", got, want)
-	}
+	assert.Equal(t, string(b), "z 1\nd torn\x18\nh 1\nh 1\n", "file")
 }
 
 var _ durable.FS = (*durable.OS)(nil)

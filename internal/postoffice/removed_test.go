@@ -80,9 +80,7 @@ func TestRemovedMessagesAreDroppedByAge(t *testing.T) {
 	want := []string{id(11) + ".queue", id(14) + ".spec", "notes.txt"}
 	slices.Sort(left)
 	slices.Sort(want)
-	if !slices.Equal(left, want) {
-		t.Errorf("left %q, want %q", left, want)
-	}
+	assert.Same(t, left, want, "left")
 }
 
 // A15: a name that belongs to another message by now is not put away.

@@ -22,13 +22,9 @@ func TestRouterDirsAreCheckedAndOrdered(t *testing.T) {
 		}
 	}
 	for priority, want := range []string{"router", "router2", "router5", "router5"} {
-		if got := PriorityDir([]string{"router2", "router5"}, priority); got != want {
-			t.Errorf("priority %d: got %s, want %s", priority, got, want)
-		}
+		assert.Equal(t, PriorityDir([]string{"router2", "router5"}, priority), want, "priority %d", priority)
 	}
-	if got := PriorityDir(nil, 3); got != Router {
-		t.Errorf("without ROUTERDIRS: got %s", got)
-	}
+	assert.Equal(t, PriorityDir(nil, 3), Router, "without ROUTERDIRS")
 }
 
 // M3: further directories come behind router/, in the order of their numbers, whichever
@@ -48,9 +44,7 @@ func TestFurtherRouterDirectoriesComeBehind(t *testing.T) {
 	for _, l := range list {
 		got = append(got, RouterPath(l.Name))
 	}
-	if want := []string{first.Name, second.Name, last.Name}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	assert.Same(t, got, []string{first.Name, second.Name, last.Name})
 	info, err := os.Stat(filepath.Join(dir, "router2"))
 	if err != nil || info.Mode()&(os.ModePerm|os.ModeSticky) != modeOfRouterDir {
 		t.Errorf("router2/: got %v, %v, want router/'s mode", info.Mode(), err)
@@ -79,9 +73,7 @@ func TestPoisonInFurtherDirectoryIsPutAway(t *testing.T) {
 		if try == tries {
 			want = Postman + "/" + inodeName(a.ID.Ino)
 		}
-		if name != want {
-			t.Errorf("try %d: it is %s, want %s", try, name, want)
-		}
+		assert.Equal(t, name, want, "try %d", try)
 		list, err := p.Router.List(true, time.Now())
 		if err != nil || try < tries && (len(list) != 1 || list[0].Tries != try) {
 			t.Errorf("try %d: listed %+v, %v", try, list, err)

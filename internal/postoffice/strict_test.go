@@ -31,9 +31,7 @@ func TestDirectoryIsMadeDurableOnce(t *testing.T) {
 				assert.Must(t, os.Remove(filepath.Join(dir, Removed)))
 			}
 		}
-		if got := synced.Hits(); got != want {
-			t.Errorf("synced %d times, want %d", got, want)
-		}
+		assert.Equal(t, synced.Hits(), want, "syncs")
 		synced.End()
 	}
 }
@@ -56,9 +54,7 @@ func TestDirectoryThatCannotBeSyncedIsNoYes(t *testing.T) {
 			if err == nil && len(list) == 1 {
 				err = p.fs.RenameNew(Router+"/"+list[0].Name, Router+"/"+list[0].Name+"-7")
 			}
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 		}, true, "router/I-7"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,9 +89,7 @@ func TestDirectoryThatCannotBeSyncedIsNoYes(t *testing.T) {
 					left += name
 				}
 			}
-			if left != c.left {
-				t.Errorf("left %q, want %q; accepted as %+v", left, c.left, a)
-			}
+			assert.Equal(t, left, c.left, "left; accepted as %+v", a)
 		})
 	}
 }

@@ -36,9 +36,7 @@ func TestOldDraftsOfTheDeadAreSwept(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 	}
-	if len(done) != 2 {
-		t.Errorf("%d files were swept, want 2: %+v", len(done), done)
-	}
+	assert.Equal(t, len(done), 2, "files swept")
 	for _, name := range append(keep, live.Name()) {
 		if _, err := os.Stat(filepath.Join(dir, Public, name)); err != nil {
 			t.Errorf("%s: %v", name, err)

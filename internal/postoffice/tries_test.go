@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -56,9 +55,7 @@ func TestMessageThatEndsItsRoutersIsPutAway(t *testing.T) {
 	if len(done) != 1 || done[0].Action != SetAside || done[0].ID != a.ID {
 		t.Errorf("got %+v, want set-aside of %v", done, a.ID)
 	}
-	if got, want := tree(t, dir), fmt.Sprintf("postman/%d", a.ID.Ino); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, tree(t, dir), fmt.Sprintf("postman/%d", a.ID.Ino))
 }
 
 // M12 M8: what is in postman/ under that number is another's only copy.
@@ -67,9 +64,7 @@ func TestPutAwayMessageNeverReplacesAnother(t *testing.T) {
 	a := stale(t, p, dir, 55)
 	assert.Must(t, os.WriteFile(filepath.Join(dir, Postman, fmt.Sprint(a.ID.Ino)), []byte("another"), 0o600))
 	recoverRouter(t, p, 1)
-	if got, want := tree(t, dir), fmt.Sprintf("deferred/%d.crash postman/%d", a.ID.Ino, a.ID.Ino); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	assert.Equal(t, tree(t, dir), fmt.Sprintf("deferred/%d.crash postman/%d", a.ID.Ino, a.ID.Ino))
 }
 
 // M8 M4: marked messages come last, in both orders; another's marker counts for nothing.
@@ -122,9 +117,7 @@ func TestMailFromBeforeTheClockWasSetBackIsOldest(t *testing.T) {
 	for _, m := range pending {
 		got = append(got, ages[m.Name])
 	}
-	if want := []time.Duration{-23 * time.Hour, -24 * time.Hour, time.Minute, 5 * time.Second}; !reflect.DeepEqual(got, want) {
-		t.Errorf("ages: got %v, want %v", got, want)
-	}
+	assert.Same(t, got, []time.Duration{-23 * time.Hour, -24 * time.Hour, time.Minute, 5 * time.Second}, "ages")
 }
 
 // K4 K9: the marker of a message that is in router/, claimed or not, stays; one whose
@@ -184,9 +177,7 @@ func TestListingRemovesNothing(t *testing.T) {
 	_, rerr := p.Submissions.ListPrepared(time.Now())
 	_, derr := p.Aside.ListDeferred()
 	assert.Must(t, errors.Join(lerr, rerr, derr, p.Queue.ListMessages(nothing), p.Queue.List(nothing)))
-	if got := tree(t, dir); got != before {
-		t.Errorf("got %s, want %s", got, before)
-	}
+	assert.Equal(t, tree(t, dir), before)
 }
 
 // Anybody may make a file in router/: a marker that somebody else made is not

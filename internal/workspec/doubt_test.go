@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"zmailer/internal/run/assert"
 )
 
 // doubted returns the owners that the history of a file holds to have sent to its
@@ -92,16 +94,12 @@ func TestDel1SentOfOneOwnerLeavesTheOthers(t *testing.T) {
 				}
 				file = AppendEvent(file, &e)
 			}
-			if got := doubted(t, file); !slices.Equal(got, c.want[:]) {
-				t.Errorf("in doubt by %v, want %v:\n%s", got, c.want, file)
-			}
+			assert.Same(t, doubted(t, file), c.want[:], "doubt in: %s", file)
 			short := Summarise(file, summarisedAt)
 			if short == nil {
 				t.Fatal("it was not summarised")
 			}
-			if got := doubted(t, short); !slices.Equal(got, c.want[:]) {
-				t.Errorf("in the summary in doubt by %v, want %v:\n%s", got, c.want, short)
-			}
+			assert.Same(t, doubted(t, short), c.want[:], "doubt in the summary: %s", short)
 		})
 	}
 }

@@ -67,9 +67,7 @@ func FuzzWriter(f *testing.F) {
 		g := s.Groups[0]
 		got := g.Recipients[0]
 		got.Offset, got.NotaryOffset = 0, 0
-		if diff := cmp.Diff(got, r); diff != "" {
-			t.Errorf("got - want +\n%s", diff)
-		}
+		assert.Same(t, got, r)
 		block := b.Bytes()[g.HeaderOffset:g.HeaderEnd]
 		if !bytes.Equal(bytes.TrimSuffix(block, []byte("\n")), bytes.TrimSuffix(header, []byte("\n"))) {
 			t.Errorf("headers %q, want %q", block, header)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,15 +75,9 @@ func TestOrdersAreReadFromTheHistory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, r := ordersOf(t, tt.tag, tt.lines)
 			now := at(90)
-			if got := o.Waits(r, now); got != tt.waits {
-				t.Errorf("waits %v, want %v", got, tt.waits)
-			}
-			if got := o.Tag(r); got != tt.want {
-				t.Errorf("tag %q, want %q", got, tt.want)
-			}
-			if got := o.Of(r.Offset).Away(arrival, now, nil).Minutes(); got != float64(tt.away) {
-				t.Errorf("away %v minutes, want %d", got, tt.away)
-			}
+			assert.Equal(t, o.Waits(r, now), tt.waits, "waits")
+			assert.Equal(t, o.Tag(r), tt.want, "tag")
+			assert.Equal(t, o.Of(r.Offset).Away(arrival, now, nil).Minutes(), float64(tt.away), "minutes away")
 		})
 	}
 }
@@ -152,9 +145,7 @@ func FuzzOrders(f *testing.F) {
 				}
 			}
 		}
-		if none := o.Of(1 << 60); !reflect.DeepEqual(none, Order{}) {
-			t.Errorf("of no one: %+v", none)
-		}
+		assert.Same(t, o.Of(1<<60), Order{}, "the order of no recipient")
 	})
 }
 
@@ -191,9 +182,7 @@ func TestOverlappingTimesCountOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := assert.Get(Parse([]byte("@ 0x00000003\ni 7-1\no 1\ns local a a@b 1\nr           smtp h u@h 1\nm\nA: b\n\n" + tt.lines)))(t)
 			m := s.Removal()
-			if got := (m.Away + s.Orders().Of(off).Away(arrival, at(90), m)).Minutes(); got != float64(tt.away) {
-				t.Errorf("%v minutes do not count, want %d", got, tt.away)
-			}
+			assert.Equal(t, (m.Away + s.Orders().Of(off).Away(arrival, at(90), m)).Minutes(), float64(tt.away), "minutes that do not count")
 		})
 	}
 }
@@ -235,18 +224,12 @@ func TestRemovalIsDecidedByTheLastEvent(t *testing.T) {
 			s := mustParse(t, head+"r"+tt.tag+"    smtp h u@h 1\nm\nA: b\n\n"+tt.lines)
 			r := &s.Groups[0].Recipients[0]
 			m := s.Removal()
-			if got := m.Removed(r); got != tt.removed {
-				t.Errorf("removed %v, want %v", got, tt.removed)
-			}
-			if got := m.Tag(r); got != tt.want {
-				t.Errorf("tag %q, want %q", got, tt.want)
-			}
+			assert.Equal(t, m.Removed(r), tt.removed, "removed")
+			assert.Equal(t, m.Tag(r), tt.want, "tag")
 			if m != nil && (m.Away != tt.away || m.ID != "S7A1") {
 				t.Errorf("away %v with ID %s, want %v", m.Away, m.ID, tt.away)
 			}
-			if got := m.Restored(r); got != (tt.want == TagToDo && tt.away > 0) {
-				t.Errorf("restored %v", got)
-			}
+			assert.Equal(t, m.Restored(r), tt.want == TagToDo && tt.away > 0, "restored")
 		})
 	}
 }
@@ -303,9 +286,7 @@ func TestEventAboutSomeRecipients(t *testing.T) {
 	all := allOffsets(spec)
 	whole := Event{Event: EventDeferred}
 	spec.SetAbout(&whole, all)
-	if got := whole.Get(keyRecipients); got != fmt.Sprintf("%d-%d", all[0], all[len(all)-1]) {
-		t.Errorf("all recipients are %q", got)
-	}
+	assert.Equal(t, whole.Get(keyRecipients), fmt.Sprintf("%d-%d", all[0], all[len(all)-1]), "all recipients")
 	for range 200 {
 		some := func(list []int64) (chosen []int64) {
 			one := random.IntN(5)
@@ -361,9 +342,7 @@ func TestListsOfRecipientsAreRead(t *testing.T) {
 		"99999999999999999999-99999999999999999999999,1-2":        nil,
 		fmt.Sprint(all[4], "-", all[4], ",", all[4], "-", all[5]): {all[4], all[4], all[5]},
 	} {
-		if got := aboutOf(spec, &Event{Attrs: []Attr{{keyRecipients, list}}}); !slices.Equal(got, want) {
-			t.Errorf("%q is about %v, want %v", list, got, want)
-		}
+		assert.Same(t, aboutOf(spec, &Event{Attrs: []Attr{{keyRecipients, list}}}), want, "recipients of %q", list)
 	}
 	if got := aboutOf(spec, &Event{}); got != nil {
 		t.Errorf("an event about the whole message is about %v", got)
@@ -381,7 +360,5 @@ func TestRangesFollowAnotherName(t *testing.T) {
 	out := assert.Get(Renumber(AppendEvent(file, &e), "12345678901234567890-1"))(t)
 	got := assert.Get(Parse(out))(t)
 	after := allOffsets(got)
-	if want := slices.Concat(after[2:5], after[7:8], after[12:]); !slices.Equal(aboutOf(got, &got.History[0]), want) {
-		t.Errorf("%q is about %v, want %v", got.History[0].Get(keyRecipients), aboutOf(got, &got.History[0]), want)
-	}
+	assert.Same(t, aboutOf(got, &got.History[0]), slices.Concat(after[2:5], after[7:8], after[12:]), "recipients of %q", got.History[0].Get(keyRecipients))
 }

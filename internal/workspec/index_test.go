@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"zmailer/internal/mail/status"
 	"zmailer/internal/run/assert"
 )
@@ -113,9 +111,7 @@ func sameOf(t *testing.T, file []byte, o *Index, whole *Spec, host string) {
 	if got := e.Slice(0, 1); string(got) != "@" || e.Slice(e.Parts[0].To-1, e.Parts[0].To+1) != nil {
 		t.Errorf("%q: got %q as the first byte, or bytes of two parts", host, got)
 	}
-	if diff := cmp.Diff(asked(t, s, host), asked(t, whole, host)); diff != "" {
-		t.Errorf("%q: got - want +\n%s", host, diff)
-	}
+	assert.Same(t, asked(t, s, host), asked(t, whole, host), host)
 	if !s.Complete || s.ZOffset != whole.ZOffset || s.Message != whole.Message || s.BodyOffset != whole.BodyOffset {
 		t.Errorf("%q: got %+v", host, s)
 	}
@@ -292,9 +288,7 @@ func TestIndexKnowsItsLastLine(t *testing.T) {
 	} {
 		o := NewIndex(append(bytes.Clone(file), c.before...), mustParse(t, string(file)+c.before))
 		now := append(bytes.Clone(file), c.after...)
-		if got := o.Follow(now[min(o.Last(), int64(len(now))):]); got != c.want {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
+		assert.Equal(t, o.Follow(now[min(o.Last(), int64(len(now))):]), c.want, name)
 		if name != "a line before" {
 			continue
 		}

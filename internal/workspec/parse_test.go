@@ -68,9 +68,7 @@ func TestEveryFieldOfARecordedFileIsRead(t *testing.T) {
 				"\n->> 550 5.1.1 fail1@b.example.com: no such user here",
 		}},
 	}
-	if diff := cmp.Diff(got, want); diff != "" {
-		t.Errorf("got - want +\n%s", diff)
-	}
+	assert.Same(t, got, want)
 	if n, ok := got.Number(); n != 10117782 || !ok {
 		t.Errorf("Number() = %d, %v", n, ok)
 	}
@@ -103,9 +101,7 @@ func TestRecipientLineHasTheFieldsThatTheFormatSays(t *testing.T) {
 			file := c.head + "s local - x 1\n" + c.line + "\nm\n\n"
 			s := mustParse(t, file)
 			c.want.Offset = int64(strings.Index(file, "\nr") + 1)
-			if diff := cmp.Diff(s.Groups[0].Recipients, []Recipient{c.want}); diff != "" {
-				t.Errorf("got - want +\n%s", diff)
-			}
+			assert.Same(t, s.Groups[0].Recipients, []Recipient{c.want})
 		})
 	}
 }
@@ -193,9 +189,7 @@ func TestGroupsOfSeveralSendersMayShareTheHeaders(t *testing.T) {
 	}
 	for i, want := range []string{"X: y\n", "X: y\n", ""} {
 		g := s.Groups[i]
-		if got := file[g.HeaderOffset:g.HeaderEnd]; got != want {
-			t.Errorf("group %d: headers %q, want %q", i, got, want)
-		}
+		assert.Equal(t, file[g.HeaderOffset:g.HeaderEnd], want, "group %d: headers", i)
 	}
 }
 
@@ -215,9 +209,7 @@ func TestDiagnosticsTellOneAddressInTwoGroupsApart(t *testing.T) {
 		got[d.Recipient] = fmt.Sprint(d.Text, " ", d.Reported)
 	}
 	want := map[int64]string{s.Groups[0].Recipients[0].Offset: "first true", s.Groups[1].Recipients[0].Offset: "second false"}
-	if diff := cmp.Diff(got, want); diff != "" {
-		t.Errorf("got - want +\n%s", diff)
-	}
+	assert.Same(t, got, want)
 }
 
 // M16: an M block and unknown letters are passed over.
@@ -239,9 +231,7 @@ func TestStringsDoNotAliasTheFile(t *testing.T) {
 	same := mustParse(t, string(file))
 	again := assert.Get(Parse(file))(t)
 	clear(file)
-	if diff := cmp.Diff(again, s); diff != "" {
-		t.Errorf("changed with the file, got - want +\n%s", diff)
-	}
+	assert.Same(t, again, s, "changed with the file")
 	if diff := cmp.Diff(same, s); diff != "" {
 		t.Error(diff)
 	}
@@ -297,9 +287,7 @@ func TestReadingSomeRecipientsSaysTheSameOfThem(t *testing.T) {
 		t.Fatalf("the file is not what the test needs: %d recipients, %d diagnostics, %d events", len(kept), len(want.Diagnostics), len(want.History))
 	}
 	want.Apart = got.Apart
-	if diff := cmp.Diff(got, &want); diff != "" {
-		t.Errorf("got - want +\n%s", diff)
-	}
+	assert.Same(t, got, &want)
 	// What is wrong with another's lines is wrong with the file.
 	bad := strings.Replace(string(file), "user8@h1.example 65534\n", "user8@h1.example 65534\nN x\n", 1)
 	if _, err := ParseOnly([]byte(bad), func(int64, []byte, []byte) bool { return false }); err == nil {
@@ -344,14 +332,10 @@ func TestLockOwnersAreFoundInAnyFile(t *testing.T) {
 		"nothing":                 {"", "[]"},
 	}
 	for name, tt := range tests {
-		if got := fmt.Sprint(LockOwners([]byte(tt.file))); got != tt.want {
-			t.Errorf("%s: got %s, want %s", name, got, tt.want)
-		}
+		assert.Equal(t, fmt.Sprint(LockOwners([]byte(tt.file))), tt.want, name)
 	}
 	b := append([]byte("r"), LockBytes(4711)...)
-	if got := fmt.Sprint(LockOwners(b)); got != "[4711]" {
-		t.Errorf("as written by LockBytes: got %s", got)
-	}
+	assert.Equal(t, fmt.Sprint(LockOwners(b)), "[4711]", "as written by LockBytes")
 }
 
 // M18: a lock that a crash cut short names no one: half of a number is not an owner.

@@ -84,9 +84,7 @@ func TestSummaryKeepsEachChange(t *testing.T) {
 				1: {"1 connection refused", "21 451 4.7.1 greylisted, come back in 8979 seconds", "70 451 4.7.1 greylisted, come back in 8930 seconds"},
 			}
 			for rcpt, want := range want {
-				if got := life(t, out, rcpt); !slices.Equal(got, want) {
-					t.Errorf("recipient %d: got %q, want %q", rcpt, got, want)
-				}
+				assert.Same(t, life(t, out, rcpt), want, "recipient %d", rcpt)
 			}
 			before, _ := Parse(file)
 			head := before.ZOffset + int64(bytes.IndexByte(file[before.ZOffset:], '\n')) + 1
@@ -135,12 +133,8 @@ func TestSummaryLeavesAllElse(t *testing.T) {
 		_, text = before, after
 	}
 	// Who was held begins a new run: its first deferral behind it is kept.
-	if got := life(t, out, 0); !slices.Equal(got, []string{"1 451 later", "10 451 later", "19 451 later"}) {
-		t.Errorf("held: %q", got)
-	}
-	if got := life(t, out, 3); !slices.Equal(got, []string{"1 451 later", "19 451 later"}) {
-		t.Errorf("not held: %q", got)
-	}
+	assert.Same(t, life(t, out, 0), []string{"1 451 later", "10 451 later", "19 451 later"}, "held")
+	assert.Same(t, life(t, out, 3), []string{"1 451 later", "19 451 later"}, "not held")
 	got, err := Parse(out)
 	if err != nil || got.Torn || got.History[0].Event != EventSummarised || got.History[0].Get(keyLines) == "0" {
 		t.Errorf("%v, %+v", err, got.History)
@@ -281,9 +275,7 @@ func TestSummaryKeepsWhoHasAnswered(t *testing.T) {
 				last = e.Get("remote")
 			}
 		}
-		if want := fmt.Sprintf("dns;mx%d", i%2); last != want {
-			t.Errorf("recipient %d was answered by %q, want %q", i, last, want)
-		}
+		assert.Equal(t, last, fmt.Sprintf("dns;mx%d", i%2), "server that answered for recipient %d", i)
 	}
 }
 

@@ -67,9 +67,7 @@ func checkGolden(t *testing.T, name string, got []byte) {
 		assert.Must(t, os.WriteFile(name, got, 0o644))
 	}
 	want := assert.Get(os.ReadFile(name))(t)
-	if diff := cmp.Diff(string(got), string(want)); diff != "" {
-		t.Errorf("got - want +\n%s", diff)
-	}
+	assert.Same(t, string(got), string(want))
 }
 
 // M16
@@ -123,9 +121,7 @@ func TestWrongZLineIsNotComplete(t *testing.T) {
 			if s.Complete != c.complete || !s.HasZ {
 				t.Errorf("complete %v, has z %v; want %v, true", s.Complete, s.HasZ, c.complete)
 			}
-			if got := Complete([]byte(head + c.tail)); got != c.complete {
-				t.Errorf("Complete = %v, want %v", got, c.complete)
-			}
+			assert.Equal(t, Complete([]byte(head+c.tail)), c.complete, "Complete")
 		})
 	}
 	if s := mustParse(t, head); !s.Complete || Complete([]byte(head)) {
@@ -224,9 +220,7 @@ func TestWriteErrorComesOutOfClose(t *testing.T) {
 		if err := w.Close(); !errors.Is(err, errDisk) {
 			t.Errorf("write %d fails: got %v", from, err)
 		}
-		if f.writes != from {
-			t.Errorf("write %d fails: %d writes", from, f.writes)
-		}
+		assert.Equal(t, f.writes, from, "writes")
 	}
 }
 
@@ -320,9 +314,7 @@ func TestAppendedLinesReadBack(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", line, c.line)
 			}
 			s := mustParse(t, string(line))
-			if diff := cmp.Diff(s.History, []Event{c.event}); diff != "" {
-				t.Errorf("read back, got - want +\n%s", diff)
-			}
+			assert.Same(t, s.History, []Event{c.event}, "read back")
 		})
 	}
 	if got := DeferredEvent(at, 1, 2, at, status.MailboxFull, ""); got.Get("attempt") != "2" || got.Get("none") != "" {
@@ -334,9 +326,7 @@ func TestAppendedLinesReadBack(t *testing.T) {
 	if want := "d+181:548:238::1795220010\ta b\x01\x01\x01\x01\x01smtp[7]\ta\tb\rc\n"; string(line) != want {
 		t.Errorf("got  %q\nwant %q", line, want)
 	}
-	if diff := cmp.Diff(mustParse(t, string(line)).Diagnostics, []Diagnostic{d}); diff != "" {
-		t.Errorf("read back, got - want +\n%s", diff)
-	}
+	assert.Same(t, mustParse(t, string(line)).Diagnostics, []Diagnostic{d}, "read back")
 }
 
 func TestAppendedLineIsOneLineWhateverItHolds(t *testing.T) {
@@ -374,15 +364,11 @@ func TestNotaryReadsBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ParseNotary(c.field)
-			if diff := cmp.Diff(got, c.want); diff != "" {
-				t.Errorf("got - want +\n%s", diff)
-			}
+			assert.Same(t, got, c.want)
 			if c.back == "" {
 				c.back = c.field
 			}
-			if got.String() != c.back {
-				t.Errorf("got %q, want %q", got.String(), c.back)
-			}
+			assert.Equal(t, got.String(), c.back)
 		})
 	}
 }
@@ -511,16 +497,12 @@ func TestClosingLineWithoutChecksumIsRead(t *testing.T) {
 	head := "@ 0x00000007\nz -\n" + group
 	for tail, want := range map[string]bool{"": true, " ": true, " 00000000": true, "1": false} {
 		file := fmt.Sprintf("%sz %d%s\n", head, len(head), tail)
-		if got := Complete([]byte(file)); got != want {
-			t.Errorf("%q: got %v, want %v", tail, got, want)
-		}
+		assert.Equal(t, Complete([]byte(file)), want, tail)
 	}
 	zeros := strings.Replace(head, "Subject: x", "Subject: x"+strings.Repeat("\x00", 30), 1)
 	for tail, want := range map[string]bool{"": true, " 0000000": false, " 00000000": false, " zzzzzzzz": false} {
 		file := fmt.Sprintf("%sz %d%s\n", zeros, len(zeros), tail)
-		if got := Complete([]byte(file)); got != want {
-			t.Errorf("with zeros, %q: got %v, want %v", tail, got, want)
-		}
+		assert.Equal(t, Complete([]byte(file)), want, "with zeros, %q", tail)
 	}
 }
 
@@ -539,16 +521,12 @@ func TestVERPSenderNamesTheRecipient(t *testing.T) {
 		"|/bin/program x@y":     "owner-news@lists.example",
 		"":                      "owner-news@lists.example",
 	} {
-		if got := list.For(recipient); got != want {
-			t.Errorf("%s: got %s, want %s", recipient, got, want)
-		}
+		assert.Equal(t, list.For(recipient), want, recipient)
 	}
 	plain := list
 	plain.VERP = ""
 	for _, s := range []Sender{plain, {Address: "<>", VERP: "+"}, {Address: "owner-news", VERP: "+"}} {
-		if got := s.For("ann@far.example"); got != s.Address {
-			t.Errorf("sender %+v: got %s", s, got)
-		}
+		assert.Equal(t, s.For("ann@far.example"), s.Address, "sender %+v", s)
 	}
 }
 

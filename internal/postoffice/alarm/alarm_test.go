@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"zmailer/internal/run/assert"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -46,13 +48,9 @@ func TestFileKeepsAlarms(t *testing.T) {
 		{Kind: NoProgress, Subject: "smtp/example.com", Since: noon, Text: "line\nbreak \x1b[2J"},
 	}
 	b := Append(nil, list)
-	if n := strings.Count(string(b), "\n"); n != 2 {
-		t.Errorf("%d lines:\n%s", n, b)
-	}
+	assert.Equal(t, strings.Count(string(b), "\n"), 2, "lines in: %s", b)
 	list[1].Text = "line?break ?[2J"
-	if d := cmp.Diff(list, Parse(append(b, "torn 2026"...))); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	assert.Same(t, Parse(append(b, "torn 2026"...)), list)
 }
 
 func TestLimits(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"zmailer/internal/run/assert"
 )
 
 // book makes a book of lines, each with the same time.
@@ -121,9 +123,7 @@ func TestPowerLossIsKnownByWhoDidNotClose(t *testing.T) {
 		"killed and started in this boot": {[]string{"open router 1 now", "open router 2 now"}, false},
 	} {
 		b := book(tt.lines...)
-		if got := b.powerLost("now"); got != tt.want {
-			t.Errorf("%s: got %v", name, got)
-		}
+		assert.Equal(t, b.powerLost("now"), tt.want, name)
 		again := newBook()
 		if !again.parse(b.appendBase(nil)) || again.powerLost("now") != tt.want {
 			t.Errorf("%s: base does not keep it", name)
@@ -163,8 +163,6 @@ func FuzzParseBase(f *testing.F) {
 			t.Errorf("what was read cannot be read again:\n%s", b.appendBase(nil))
 		}
 		again.resolve()
-		if again.total() != b.total() {
-			t.Errorf("got %+v, want %+v", again.total(), b.total())
-		}
+		assert.Equal(t, again.total(), b.total())
 	})
 }

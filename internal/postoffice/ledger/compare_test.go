@@ -319,9 +319,7 @@ func TestNewLedgerFindsTheMailThatIsThere(t *testing.T) {
 	s.file("deferred/%d.users", 2)
 	got, err := s.j.Settle(context.Background(), Patience{Looks: 2})
 	assert.Must(t, err)
-	if got != (Settled{Why: "start", Found: 1}) {
-		t.Errorf("got %+v", got)
-	}
+	assert.Equal(t, got, Settled{Why: "start", Found: 1})
 	if b := s.compare(1); b.Found != 2 || len(b.Wrong) > 0 {
 		t.Errorf("got %+v", b)
 	}

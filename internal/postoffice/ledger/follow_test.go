@@ -26,14 +26,12 @@ func TestTailSeesEachLineOnceWhileJournalsAreClosed(t *testing.T) {
 	read := func() {
 		t.Helper()
 		for tail, m := range seen {
-			if err := tail.Read(func(l Line) error {
+			assert.Must(t, tail.Read(func(l Line) error {
 				if l.Verb == Routed {
 					m[l.ID]++
 				}
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 		}
 	}
 	read()
@@ -77,12 +75,8 @@ func TestTailSeesEachLineOnceWhileJournalsAreClosed(t *testing.T) {
 	assert.Must(t, h.Close())
 	read()
 	for i := 1; i <= n; i++ {
-		if got := seen[all][id(i)]; got != 1 {
-			t.Errorf("line %d was seen %d times", i, got)
-		}
-		if got, want := seen[now][id(i)], min(1, i-1); got != want {
-			t.Errorf("line %d was seen %d times by who came later, want %d", i, got, want)
-		}
+		assert.Equal(t, seen[all][id(i)], 1, "times that line %d was seen", i)
+		assert.Equal(t, seen[now][id(i)], min(1, i-1), "times that the later reader saw line %d", i)
 	}
 	before.Close()
 }

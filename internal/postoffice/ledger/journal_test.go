@@ -67,9 +67,7 @@ func wantText(t testing.TB, po *postoffice.PostOffice, name string, lines ...str
 	for _, l := range lines {
 		want += "1795220010123 " + l + "\n"
 	}
-	if got := text(t, po, name); got != want {
-		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
-	}
+	assert.Equal(t, text(t, po, name), want, name)
 }
 
 // A18: the ledger can be read with cat.
@@ -284,9 +282,7 @@ func TestEndsOfSeveralMessagesAreOneWrite(t *testing.T) {
 			}
 		}
 	})
-	if n := writes.Hits(); n != 1 {
-		t.Errorf("three ends took %d writes, want 1", n)
-	}
+	assert.Equal(t, writes.Hits(), 1, "writes of three ends")
 	b, err := Read(po)
 	assert.Must(t, err)
 	for i := range uint64(3) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
 )
 
 func id(ino uint64, ns int64) postoffice.SpoolID { return postoffice.SpoolID{Ino: ino, MTime: ns} }
@@ -38,9 +39,7 @@ func everyLine() map[string]Line {
 func TestEveryLineIsReadAsItWasWritten(t *testing.T) {
 	for text, l := range everyLine() {
 		want := "1795220010123 " + text + "\n"
-		if got := string(l.Append(nil)); got != want {
-			t.Errorf("written: got %q, want %q", got, want)
-		}
+		assert.Equal(t, string(l.Append(nil)), want, "written")
 		if got, ok := ParseLine([]byte(strings.TrimSuffix(want, "\n"))); !ok || got != l {
 			t.Errorf("%s: got %+v, %v, want %+v", text, got, ok, l)
 		}

@@ -189,9 +189,7 @@ func TestRerouteCopiesMessagesOfAllShapes(t *testing.T) {
 			}
 			m, err := envelope.Read(strings.NewReader(list[0]))
 			d.must(err)
-			if got := list[0][m.HeaderOffset:]; got != tt.want {
-				t.Errorf("got %.200q, want %.200q", got, tt.want)
-			}
+			assert.Equal(t, list[0][m.HeaderOffset:], tt.want)
 			if m.From != "s@here" || !m.External || len(m.Recipients) != 2 {
 				t.Errorf("its envelope: %+v", m.Envelope)
 			}

@@ -16,9 +16,10 @@ const leastIdle = 3 * time.Second
 // that have authenticated, of LIMITSEXEMPT, and on Unix sockets; the others are public.
 // server.mu guards all of it.
 type places struct {
-	public  int  // public connections
-	evicted int  // connections that are being closed and have no place any more
-	scarce  bool // public clients have short time limits
+	public  int                  // public connections
+	evicted int                  // connections that are being closed and have no place any more
+	scarce  bool                 // public clients have short time limits
+	held    map[netip.Prefix]int // public connections of each network
 }
 
 // place is what a connection occupies.
@@ -26,6 +27,28 @@ type place struct {
 	public  bool
 	evicted bool
 	addr    netip.AddrPort // of the client, as a proxy names it
+	net     netip.Prefix   // the network that it is counted as
+}
+
+func (p *place) setAddr(a netip.AddrPort) { p.addr, p.net = a, limits.Network(a.Addr()) }
+
+// count begins to count a public connection.
+func (p *places) count(c *place) {
+	if p.held == nil {
+		p.held = map[netip.Prefix]int{}
+	}
+	c.public = true
+	p.public++
+	p.held[c.net]++
+}
+
+// uncount ends that.
+func (p *places) uncount(c *place) {
+	c.public = false
+	p.public--
+	if p.held[c.net]--; p.held[c.net] == 0 {
+		delete(p.held, c.net)
+	}
 }
 
 // publicPlaces returns how many public connections there may be; 0: any number.
@@ -40,19 +63,19 @@ func (s *server) isPublic(addr netip.Addr) bool {
 // takePlace gives a new connection a place, if need be that of a public connection. It
 // reports false if there is none. s.mu is held.
 func (s *server) takePlace(n *connection) bool {
-	n.place.addr = n.Client().Addr
-	n.place.public = s.isPublic(n.place.addr.Addr())
+	n.place.setAddr(n.Client().Addr)
+	public := s.isPublic(n.place.addr.Addr())
 	if most := s.Limits.MaxConnections; most > 0 {
 		full := len(s.connections)-s.places.evicted >= most
-		if n.place.public && s.places.public >= s.publicPlaces() {
+		if public && s.places.public >= s.publicPlaces() {
 			full = true
 		}
-		if full && !s.evictFor(n) {
+		if full && !s.evictFor(n, public) {
 			return false
 		}
 	}
-	if n.place.public {
-		s.places.public++
+	if public {
+		s.places.count(&n.place)
 		s.adjustTimes()
 		if s.places.scarce {
 			n.Press(true)
@@ -67,8 +90,7 @@ func (s *server) leavePlace(c *connection) {
 		s.places.evicted--
 	}
 	if c.place.public {
-		c.place.public = false
-		s.places.public--
+		s.places.uncount(&c.place)
 		s.adjustTimes()
 	}
 }
@@ -78,8 +100,7 @@ func (s *server) isOurs(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.place.public {
-		c.place.public = false
-		s.places.public--
+		s.places.uncount(&c.place)
 		c.Press(false)
 		s.adjustTimes()
 	}
@@ -89,7 +110,11 @@ func (s *server) isOurs(c *connection) {
 func (s *server) named(c *connection) {
 	addr := c.Client().Addr
 	s.mu.Lock()
-	c.place.addr = addr
+	if c.place.public {
+		s.places.uncount(&c.place)
+		c.place.setAddr(addr)
+		s.places.count(&c.place)
+	}
 	s.mu.Unlock()
 	if !s.isPublic(addr.Addr()) {
 		s.isOurs(c)
@@ -127,19 +152,19 @@ func (s *server) adjustTimes() {
 
 // evictFor closes a public connection whose place a new connection gets, and reports whether
 // there was one. s.mu is held.
-func (s *server) evictFor(n *connection) bool {
-	if n.place.public && s.places.evicted > s.Limits.MaxConnections/5 {
+func (s *server) evictFor(n *connection, public bool) bool {
+	if public && s.places.evicted > s.Limits.MaxConnections/5 {
 		return false // too many are still being closed
 	}
 	now := time.Now()
-	c := s.leastWanted(n, now)
+	c := s.leastWanted(n, public, now)
 	if c == nil {
 		return false
 	}
 	since, busy := c.Idle()
 	c.Evict()
-	c.place.public, c.place.evicted = false, true
-	s.places.public--
+	s.places.uncount(&c.place)
+	c.place.evicted = true
 	s.places.evicted++
 	s.meters.evicted.With(string(c.role)).Add(1)
 	s.Log.Info("evicted", "client", c.place.addr.String(), "idle", now.Sub(since), "transaction", busy)
@@ -150,15 +175,10 @@ func (s *server) evictFor(n *connection) bool {
 // Those that are idle are the first, then those without a transaction, then the others; of
 // these those of the address with the most connections, and of these the one that has made no
 // progress for longest. One that is not idle gives its place to a client of ours, or to an
-// address that has fewer connections.
-func (s *server) leastWanted(n *connection, now time.Time) (worst *connection) {
-	held := map[netip.Prefix]int{}
-	for c := range s.connections {
-		if c.place.public {
-			held[limits.Network(c.place.addr.Addr())]++
-		}
-	}
-	own := held[limits.Network(n.place.addr.Addr())]
+// address that has less than half as many connections: those of an attacker would take turns
+// otherwise. public is what the new one is.
+func (s *server) leastWanted(n *connection, public bool, now time.Time) (worst *connection) {
+	own := s.places.held[n.place.net]
 	var worstRank, worstHeld int
 	var worstSince time.Time
 	for c := range s.connections {
@@ -166,14 +186,14 @@ func (s *server) leastWanted(n *connection, now time.Time) (worst *connection) {
 			continue
 		}
 		since, busy := c.Idle()
-		rank, many := 2, held[limits.Network(c.place.addr.Addr())]
+		rank, many := 2, s.places.held[c.place.net]
 		switch {
 		case busy:
 			rank = 0
 		case now.Sub(since) < leastIdle:
 			rank = 1
 		}
-		if rank < 2 && n.place.public && many <= own+1 {
+		if rank < 2 && public && many <= 2*own+1 {
 			continue
 		}
 		if worst != nil {

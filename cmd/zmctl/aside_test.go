@@ -154,7 +154,7 @@ func TestFreezerThawsAndDiscards(t *testing.T) {
 	}
 	balanced(t, "put back")
 	// One alone, by its ID.
-	out = exits(t, 0, "freezer", "discard", ids[0].ID.String())
+	exits(t, 0, "freezer", "discard", ids[0].ID.String())
 	out = exits(t, 0, "undo", ids[0].ID.String())
 	wantIn(t, out, "is freezer/"+names[0]+" again")
 	other := ids[0].ID
@@ -211,7 +211,7 @@ func TestPostmanKeepsOnlyCopies(t *testing.T) {
 	out = mustDo(t, "postman", "discard", "--force", hard.ID.String())
 	wantIn(t, out, "why: full reason of broken", "PROBLEM", "removed from postman/")
 	balanced(t, "discarded")
-	out = exits(t, 0, "undo", hard.ID.String())
+	exits(t, 0, "undo", hard.ID.String())
 	balanced(t, "put back")
 	// Mended as an editor does, in another file: other inode, other time.
 	path := filepath.Join(o.Dir, "postman", name)

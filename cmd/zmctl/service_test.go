@@ -297,7 +297,7 @@ func TestForegroundRunTakesOrders(t *testing.T) {
 	}
 	t.Setenv("ZCONFIG", "")
 	t.Setenv("POSTOFFICE", x.po)
-	out := mustDo(t, "restart", "--direct")
+	mustDo(t, "restart", "--direct")
 	st, err := service.Ask(t.Context(), x.po, service.Request{Do: "status"})
 	if err != nil || st.Background || st.Pid != x.cmd.Process.Pid {
 		t.Errorf("got %+v, %v", st, err)
@@ -305,7 +305,7 @@ func TestForegroundRunTakesOrders(t *testing.T) {
 	if _, err := service.Ask(t.Context(), x.po, service.Request{Do: "dance"}); err == nil || !strings.Contains(err.Error(), "unknown request") {
 		t.Errorf("nonsense: got %v", err)
 	}
-	out, _, _ = invoke(t, "status", "--json")
+	out, _, _ := invoke(t, "status", "--json")
 	var status statusReport
 	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Service == nil || status.Service.By != "zmctl run" || len(status.Service.Daemons) != 3 {
 		t.Errorf("status: %v\n%s", err, out)

@@ -4,36 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
 	"time"
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
 )
-
-// plainDates puts words for what differs in every run.
-func plainDates(header string) string {
-	for _, r := range []struct{ from, to string }{
-		{`<S[0-9]+A[0-9A-Za-z]+@`, "<ID@"},
-		{`[A-Z][a-z]{2}, [0-9]+ [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} [-+][0-9]{4}`, "DATE"},
-	} {
-		header = regexp.MustCompile(r.from).ReplaceAllString(header, r.to)
-	}
-	return header
-}
-
-// below returns a header without the Received field on its top.
-func below(t *testing.T, m routed) string {
-	t.Helper()
-	_, rest, ok := strings.Cut(m.header(), "\n\tid ")
-	_, rest, more := strings.Cut(rest, "\n")
-	if !strings.HasPrefix(m.header(), "Received: ") || !ok || !more {
-		t.Fatalf("got %q, want a Received field on top", m.header())
-	}
-	return plainDates(rest)
-}
 
 // S13: however often a message is routed, what is put on is put on once, and is the same.
 func TestFieldsArePutOnOnceHoweverOftenAMessageIsRouted(t *testing.T) {

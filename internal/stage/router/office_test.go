@@ -1,7 +1,6 @@
 package router
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -18,8 +17,6 @@ import (
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/workspec"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // office is a postoffice on the real file system with a router.
 type office struct {

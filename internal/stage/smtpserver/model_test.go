@@ -384,9 +384,7 @@ func (m *model) data() error {
 	}
 	text := string(m.in[:found[1]-len(".\r\n")])
 	m.in = m.in[found[1]:]
-	if strings.HasPrefix(text, ".") {
-		text = text[1:]
-	}
+	text = strings.TrimPrefix(text, ".")
 	text = strings.ReplaceAll(text, "\r\n.", "\r\n")
 	return m.message(text)
 }
@@ -456,6 +454,8 @@ func (m *model) bdat(line, arg string) error {
 				m.in = before
 				m.reset()
 				return nil
+			case control.MatchString(line):
+				codes = "501"
 			case verb == "NOOP":
 				codes = "250"
 			case verb == "BDAT":

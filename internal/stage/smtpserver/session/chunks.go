@@ -1,6 +1,9 @@
 package session
 
-import "errors"
+import (
+	"bytes"
+	"errors"
+)
 
 // maxStrayCommands is how many commands that are out of place a client may send between the
 // chunks of a message.
@@ -67,13 +70,15 @@ func (c *chunks) next() error {
 			return err
 		}
 		command, arg := parseCommand(line)
-		switch command.verb {
-		case "RSET", "QUIT", "EHLO", "HELO", "LHLO":
+		switch verb := command.verb; {
+		case verb == "RSET", verb == "QUIT", verb == "EHLO", verb == "HELO", verb == "LHLO":
 			c.conn.unreadLine()
 			return ErrAbandoned
-		case "NOOP":
+		case bytes.ContainsFunc(line, isControl):
+			c.conn.reply(replyCharacters)
+		case verb == "NOOP":
 			c.conn.reply(replyOK)
-		case "BDAT":
+		case verb == "BDAT":
 			if b, ok := parseBDAT(arg); ok {
 				c.chunk = b
 				return nil

@@ -105,9 +105,9 @@ func (c *Conn) Refuse(r *Reply) {
 
 // Close ends the connection. Only the connection's own goroutine calls it.
 func (c *Conn) Close() {
-	if c.handler != nil {
-		c.handler.Close()
+	if h := c.handler; h != nil {
 		c.handler = nil
+		c.guard(h.Close)
 	}
 	c.close()
 	if c.onClose != nil {
@@ -115,17 +115,26 @@ func (c *Conn) Close() {
 	}
 }
 
-// Serve greets the client and answers its commands until the connection ends, and closes
-// it.
-func (c *Conn) Serve() {
-	defer c.Close()
+// guard runs a part of the session. If it panics, this client's session ends and the server
+// goes on.
+func (c *Conn) guard(run func()) {
 	defer func() {
-		// This client's session ends with the panic; the server goes on.
 		if r := recover(); r != nil {
 			c.config.Log.Error("smtp-trouble", "text", fmt.Sprintf("panic serving %v: %v\n%s", c.conn.RemoteAddr(), r, debug.Stack()))
 			c.reply(replyInternal)
 		}
 	}()
+	run()
+}
+
+// Serve greets the client and answers its commands until the connection ends, and closes
+// it.
+func (c *Conn) Serve() {
+	defer c.Close()
+	c.guard(c.serve)
+}
+
+func (c *Conn) serve() {
 	c.greet()
 	for c.err == nil && !c.tooManyErrors() {
 		line, err := c.readLine(maxCommandLine)

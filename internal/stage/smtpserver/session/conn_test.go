@@ -1,8 +1,11 @@
 package session
 
 import (
+	"bytes"
 	"io"
+	"log/slog"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -51,4 +54,35 @@ func TestOurOwnDelayIsNotTheClients(t *testing.T) {
 			t.Error("silence has no end")
 		}
 	})
+}
+
+// panicking is a Handler with defects.
+type panicking struct{ Handler }
+
+func (panicking) Hello(string)         {}
+func (panicking) Extensions() []string { return nil }
+func (panicking) Mail(*Mail) *Reply    { panic("MAIL") }
+func (panicking) Close()               { panic("the end") }
+
+// A panic ends the session of one client, with 421, and is logged.
+func TestPanicEndsOneSession(t *testing.T) {
+	ours, theirs := net.Pipe()
+	var log bytes.Buffer
+	closed := make(chan bool)
+	server := New(Config{Hostname: "mta.example", ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Open: func(Client) Handler { return panicking{} }})
+	go server.NewConn(theirs, func() { close(closed) }).Serve()
+	go func() { _, _ = io.WriteString(ours, "EHLO c\r\nMAIL FROM:<a@b.example>\r\nNOOP\r\n") }()
+	text, err := io.ReadAll(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-closed
+	lines := strings.Split(strings.TrimSuffix(string(text), "\r\n"), "\r\n")
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "421 4.3.0 ") || strings.Count(string(text), "421 ") > 2 {
+		t.Errorf("replies %q", lines)
+	}
+	if n := strings.Count(log.String(), "smtp-trouble"); n != 2 {
+		t.Errorf("%d lines of the log:\n%s", n, &log)
+	}
 }

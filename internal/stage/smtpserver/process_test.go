@@ -196,7 +196,7 @@ func TestSocketsOfSystemdAreServed(t *testing.T) {
 	r, cmd := command(t, asSystemd)
 	pass(t, cmd, "mx:lmtp", mx, local)
 	r.run(cmd)
-	r.log.Expect(t, 2, "msg=listening")
+	r.log.AwaitCount(t, 2, "msg=listening")
 	assert.Equal(t, r.addr, mx.Addr().String())
 	r.greeted().begin().content(plain, "250")
 	r.addrs = append(r.addrs, local.Addr())

@@ -274,7 +274,7 @@ func (s *settings) nets(name string, def []string) (nets []netip.Prefix) {
 func (s *settings) access() policy.Config {
 	return policy.Config{
 		Dir: s.Dir, LocalNamesFile: s.Path("localnames"),
-		LocalNames: s.sources("LOCALNAMES"), SenderLogin: s.sources("SENDERLOGIN"),
+		LocalNames: s.sources("LOCALNAMES"), SenderLogin: s.sources("SENDERLOGIN"), RateLimits: s.sources("RATELIMITS"),
 		Source:    table.Options{Timeout: get(s, s.Duration, "LOOKUPTIMEOUT", table.DefaultTimeout), Keep: get(s, s.Duration, "LOOKUPKEEP", table.DefaultTimeout)},
 		RelayNets: s.nets("RELAYNETS", loopbackNets), ETRNNets: s.nets("ETRNNETS", loopbackNets),
 		RcptCheck: s.rcptCheck(),
@@ -336,6 +336,7 @@ func (s *settings) limits() LimitsConfig {
 	}
 	for name, rate := range map[string]*limits.Rate{
 		"AUTHFAILURES": &l.Failures, "SMTPCONNECTRATE": &l.Connections, "SMTPMESSAGERATE": &l.Messages, "SMTPRCPTRATE": &l.Recipients,
+		"SMTPSENDERMESSAGERATE": &l.SenderMessages, "SMTPSENDERRCPTRATE": &l.SenderRecipients,
 	} {
 		if text := s.String(name, ""); text != "" {
 			var err error

@@ -39,7 +39,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 	c, got, err := load(t, "POSTOFFICE=/p", "SYNC=strict", `ROUTERDIRS="router2 router3"`, "SMTPPRIORITY=2", `SMTPLISTEN="127.0.0.1:25 [::1]:25"`,
 		`RELAYNETS="192.0.2.77/24, 2001:db8::1"`, "MAXSIZE=10k", "MAXRCPT=5", "SMTPMEMORY=9M",
 		"AUTH=file:users", "AUTHPLAINTEXT=yes", "AUTHFAILURES=off", "SMTPCONNECTIONS=7", "SMTPPERADDRESS=3",
-		"SMTPCONNECTRATE=60/1m", "SMTPMESSAGERATE=5/1h", "SMTPRCPTRATE=50/1h", "SMTPERRORS=4", "LIMITSEXEMPT=none", "MINFREE=5M", "MINFILES=9", "MAXLOAD=8", "SMTPBARELF=accept",
+		"SMTPCONNECTRATE=60/1m", "SMTPMESSAGERATE=5/1h", "SMTPRCPTRATE=50/1h", "SMTPSENDERMESSAGERATE=6/1h", "SMTPSENDERRCPTRATE=7/1h", "RATELIMITS=rates", "SMTPERRORS=4", "LIMITSEXEMPT=none", "MINFREE=5M", "MINFILES=9", "MAXLOAD=8", "SMTPBARELF=accept",
 		`CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
 		`LOCALNAMES="localnames db:names"`, "SENDERLOGIN=senders", "LOOKUPTIMEOUT=7s", "ETRNNETS=192.0.2.0/24",
 		"RCPTCHECK=yes", "RCPTCHECKTIME=2s", "RCPTCHECKKEEP=1h", "RCPTCHECKTROUBLE=defer")
@@ -53,7 +53,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		Users:   UsersConfig{Source: "file:users", Dir: c.Dir, Plaintext: true},
 		Limits: LimitsConfig{Config: limits.Config{
 			PerAddress: 3, Connections: limits.Rate{Count: 60, Per: time.Minute}, Messages: limits.Rate{Count: 5, Per: time.Hour},
-			Recipients: limits.Rate{Count: 50, Per: time.Hour}, MinFree: 5 << 20, MinFiles: 9, MaxLoad: 8,
+			Recipients: limits.Rate{Count: 50, Per: time.Hour}, SenderMessages: limits.Rate{Count: 6, Per: time.Hour}, SenderRecipients: limits.Rate{Count: 7, Per: time.Hour}, MinFree: 5 << 20, MinFiles: 9, MaxLoad: 8,
 		}, MaxSize: 10 << 10, MaxRecipients: 5, MaxRecipientsUnauth: 1000, Memory: 9 << 20, MaxConnections: 7, Errors: 4, AcceptBareLF: true},
 		Filters: Filters{
 			Checks: checks.Config{SPF: true, DKIM: true, DMARC: true, Server: "127.0.0.1:53", Timeout: 3 * time.Second},
@@ -64,7 +64,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 			TroubleAccepts: true,
 		},
 		Access: policy.Config{
-			Dir: c.Dir, LocalNamesFile: filepath.Join(c.Dir, "localnames"), LocalNames: []string{"localnames", "db:names"}, SenderLogin: []string{"senders"},
+			Dir: c.Dir, LocalNamesFile: filepath.Join(c.Dir, "localnames"), LocalNames: []string{"localnames", "db:names"}, SenderLogin: []string{"senders"}, RateLimits: []string{"rates"},
 			Source:    table.Options{Timeout: 7 * time.Second, Keep: table.DefaultTimeout},
 			RelayNets: []netip.Prefix{net24, netip.MustParsePrefix("2001:db8::1/128")}, ETRNNets: []netip.Prefix{net24},
 			RcptCheck: &policy.RcptCheck{Defer: true, Options: rcptcheck.Options{Time: 2 * time.Second, Keep: time.Hour, Env: []string{"POSTOFFICE=/p", "ZCONFIG=" + c.File}}},
@@ -90,7 +90,7 @@ func TestOnlyLoopbackIsListenedToByDefault(t *testing.T) {
 
 func TestBadSettingIsNamedWithItsLine(t *testing.T) {
 	for _, line := range []string{"SMTPLISTEN=2525", "LMTPLISTEN=lmtp", "TLSKEY=key", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody", "AUTH=ldap:x", "LIMITSEXEMPT=all",
-		"ETRNNETS=here", "SENDERLOGIN=what:x", "RCPTCHECK=sometimes", "RCPTCHECKTIME=0",
+		"ETRNNETS=here", "SENDERLOGIN=what:x", "RATELIMITS=what:x", "SMTPSENDERRCPTRATE=many", "RCPTCHECK=sometimes", "RCPTCHECKTIME=0",
 		"CHECKS=spv", "CHECKS=dmarc", "MILTERS=/run/x", "MILTERTROUBLE=maybe", "CHECKTIME=soon"} {
 		_, _, err := load(t, line)
 		if bad := (*config.Error)(nil); !errors.As(err, &bad) || bad.Line != 2 {

@@ -51,7 +51,7 @@ func (h *handler) Extensions() (list []string) {
 
 // Mail implements session.Handler.
 func (h *handler) Mail(m *session.Mail) *session.Reply {
-	if r := h.checkMail(m.Size); r != nil {
+	if r := h.checkMail(m); r != nil {
 		return r
 	}
 	f := h.rules.Facts(h.client, m.From)

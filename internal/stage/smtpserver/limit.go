@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strconv"
 
+	"zmailer/internal/mail/address"
+	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/session"
 )
@@ -47,7 +49,7 @@ func tooMany(err error) string {
 }
 
 // checkMail checks the limits for a message of the size that the client has declared.
-func (h *handler) checkMail(size int64) *session.Reply {
+func (h *handler) checkMail(m *session.Mail) *session.Reply {
 	if isSubmission(h.client.Role) && h.client.User == "" {
 		return session.NewReply(530, "5.7.0", "Authentication required") // RFC 6409 section 4.3
 	}
@@ -56,11 +58,31 @@ func (h *handler) checkMail(size int64) *session.Reply {
 		h.Log.Warn("refused", "client", h.client.String(), "status", "4.3.2", "reply", "too much load", "load", load)
 		return session.NewReply(451, "4.3.2", "Error: server busy, try again later")
 	}
-	if r := h.tx.checkSpace(size); r != nil {
+	if r := h.tx.checkSpace(m.Size); r != nil {
 		return r
 	}
-	if err := h.limits.Message(addr, h.client.User); err != nil {
+	if r := h.findRates(m.From); r != nil {
+		return r
+	}
+	if err := h.limits.Message(&h.tx.who); err != nil {
 		return h.exceeded(err)
+	}
+	return nil
+}
+
+// findRates finds the rates for a message from a sender.
+func (h *handler) findRates(from address.Mailbox) *session.Reply {
+	w := &h.tx.who
+	*w = limits.Who{Addr: h.client.Addr.Addr(), User: h.client.User}
+	own := h.rules.HasRates()
+	if own || h.limits.CountsSenders() {
+		w.Sender = policy.SenderKey(from)
+	}
+	if own {
+		var err error
+		if w.UserRates, w.SenderRates, err = h.rules.Rates(h.ctx, w.User, from); err != nil {
+			return reply(h.rules.LookupFailed(err, h.client))
+		}
 	}
 	return nil
 }
@@ -91,7 +113,7 @@ func (h *handler) checkRcpt() *session.Reply {
 	if most := h.maxRecipients(); most > 0 && h.tx.policy.Taken >= most {
 		return session.NewReply(452, "4.5.3", "Error: too many recipients, at most "+strconv.Itoa(most))
 	}
-	if err := h.limits.Recipient(h.client.Addr.Addr(), h.client.User); err != nil {
+	if err := h.limits.Recipient(&h.tx.who); err != nil {
 		return h.exceeded(err)
 	}
 	return nil
@@ -112,7 +134,12 @@ func (h *handler) maxRecipients() int {
 
 // exceeded defers a command above a rate.
 func (h *handler) exceeded(err error) *session.Reply {
-	h.Log.Warn("refused", "client", h.client.String(), "user", h.client.User, "status", "4.7.1", "reply", err)
+	kind := ""
+	if e := (*limits.Excess)(nil); errors.As(err, &e) {
+		kind = e.Kind
+	}
+	h.meters.exceeded.With(kind).Add(1)
+	h.Log.Warn("refused", "client", h.client.String(), "user", h.client.User, "from", h.tx.who.Sender, "status", "4.7.1", "reply", err, "by", "rate "+kind)
 	return session.NewReply(450, "4.7.1", tooMany(err))
 }
 

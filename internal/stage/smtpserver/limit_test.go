@@ -80,6 +80,31 @@ func TestRatesAreAnsweredTemporarily(t *testing.T) {
 		p.content(plain, "250")
 		r.only("to <one@d>\nto <two@d>\nenv-end")
 	})
+	t.Run("a sender's recipients, in any spelling of its domain", func(t *testing.T) {
+		r := start(t, func(c *Config) { c.Limits.SenderRecipients = rate })
+		r.greeted().from("A@B.example").to("one@d", "two@d").content(plain, "250")
+		p := r.greeted().from("a@b.example")
+		p.say("RCPT TO:<three@d>", "450 4.7.1")
+		p.say("RSET", "250")
+		p.from("").to("three@d").content(plain, "250") // reports have no sender
+	})
+	t.Run("a user and a domain with rates of their own", func(t *testing.T) {
+		dir := files(t, map[string]string{"rates": "user=Jane messages=1/1h # few\nfrom=.b.example rcpts=1/1h\nfrom=free@b.example off\n"})
+		r := submission(t, func(c *Config) {
+			c.Access.Dir, c.Access.RateLimits = dir, []string{"rates"}
+			c.Limits.Messages = limits.Rate{Count: 9, Per: time.Hour}
+		})
+		p := r.greeted()
+		p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
+		p.from("x@sub.b.example").to("one@d")
+		p.say("RCPT TO:<two@d>", "450 4.7.1")
+		p.say("RSET", "250")
+		p.say("MAIL FROM:<free@b.example>", "450 4.7.1")
+	})
+	t.Run("a table that cannot be asked", func(t *testing.T) {
+		r := start(t, func(c *Config) { c.Access.RateLimits = []string{"exec:/bin/false"} })
+		r.greeted().say("MAIL FROM:<a@b>", "451 4.3.0")
+	})
 	t.Run("a user's messages", func(t *testing.T) {
 		r := submission(t, func(c *Config) { c.Limits.Messages = limits.Rate{Count: 1, Per: time.Hour} })
 		for _, want := range []string{"250", "450 4.7.1"} {

@@ -14,6 +14,7 @@ type meters struct {
 	connections *metrics.Counters   // role
 	turnedAway  *metrics.Counters   // role
 	evicted     *metrics.Counters   // role
+	exceeded    *metrics.Counters   // limit
 	messages    *metrics.Counters   // role, result
 	recipients  *metrics.Counters   // role, result
 	bytes       *metrics.Counters   // role
@@ -29,6 +30,8 @@ func newMeters(s *metrics.Set) meters {
 			"Connections that got 421 in place of a greeting.", "role"),
 		evicted: s.Counter("zmailer_smtpserver_connections_evicted_total",
 			"Connections of unauthenticated clients that were closed to make place for others.", "role"),
+		exceeded: s.Counter("zmailer_smtpserver_rate_exceeded_total",
+			"Commands that got 450 because a rate was used up: messages or recipients of a client's address, of a user, or of a sender.", "limit"),
 		messages: s.Counter("zmailer_smtpserver_messages_total",
 			"Messages whose content was sent: accepted, frozen (accepted, and in freezer/), discarded, refused (5xx), deferred (4xx), or lost on the way.", "role", "result"),
 		recipients: s.Counter("zmailer_smtpserver_recipients_total",
@@ -77,6 +80,10 @@ func (m *meters) known(role string) {
 	m.turnedAway.With(role)
 	m.evicted.With(role)
 	m.bytes.With(role)
+	for _, of := range []string{"client-", "user-", "sender-"} {
+		m.exceeded.With(of + "messages")
+		m.exceeded.With(of + "recipients")
+	}
 	for _, result := range []string{resultAccepted, resultRefused, resultDeferred} {
 		m.messages.With(role, result)
 		m.recipients.With(role, result)

@@ -33,6 +33,7 @@ type transaction struct {
 	envelope   *envelope.Envelope
 	lineSize   int  // bytes of the lines of its recipients
 	requireTLS bool // it has REQUIRETLS
+	who        limits.Who
 	policy     policy.Transaction
 	filters    content.Session
 	out        contentWriter

@@ -37,6 +37,7 @@ type Config struct {
 	LocalNames     []string       // sources of LOCALNAMES; none: LocalNamesFile
 	LocalNamesFile string         // "": the built-in list
 	SenderLogin    []string       // sources of SENDERLOGIN; none: users may send as any address
+	RateLimits     []string       // sources of RATELIMITS; none: the same rates for all
 	Source         table.Options  // what tables have in common
 	ETRNNets       []netip.Prefix // whose clients may start any queue
 	RcptCheck      *RcptCheck     // nil: recipients are not verified
@@ -58,6 +59,7 @@ type Policy struct {
 	rules   *access.Rules
 	names   sources
 	senders sources
+	rates   sources
 	rcpts   *rcptcheck.Checker
 
 	tableTrouble, rcptTrouble logging.Trouble
@@ -84,6 +86,11 @@ func Open(c Config) (*Policy, error) {
 		named.Name = "senderlogin"
 		p.senders, err = openSources(c.SenderLogin, named, parseSenders, true)
 	}
+	if err == nil {
+		named := p.source
+		named.Name = "ratelimits"
+		p.rates, err = openSources(c.RateLimits, named, parseRateFile, true)
+	}
 	if err == nil && c.RcptCheck != nil {
 		check := c.RcptCheck.Options
 		check.Log = c.Log
@@ -101,7 +108,7 @@ func (p *Policy) Close() {
 	if p.rcpts != nil {
 		p.rcpts.Close()
 	}
-	if err := errors.Join(p.rules.Close(), p.names.close(), p.senders.close()); err != nil {
+	if err := errors.Join(p.rules.Close(), p.names.close(), p.senders.close(), p.rates.close()); err != nil {
 		p.Log.Warn("access-trouble", "reason", err)
 	}
 }
@@ -131,6 +138,11 @@ func lookupTrouble(by string) access.Verdict {
 func (p *Policy) lookupFailed(err error, client session.Client) access.Verdict {
 	p.tableTrouble.Begin(p.Log, "access-trouble", "reason", err, "client", client.String())
 	return lookupTrouble("access")
+}
+
+// LookupFailed logs that a table cannot be asked now and returns the verdict meanwhile.
+func (p *Policy) LookupFailed(err error, client session.Client) access.Verdict {
+	return p.lookupFailed(err, client)
 }
 
 // CheckSender decides whether the client may use its sender address; None: it may.

@@ -15,15 +15,7 @@ import (
 // address, of its domain, or of .domain for a domain above it. The first of these keys that
 // is found decides. An error means that a table cannot be asked now.
 func (p *Policy) maySend(ctx context.Context, user string, from address.Mailbox) (bool, error) {
-	d, err := from.ASCIIDomain()
-	if err != nil {
-		return false, nil
-	}
-	keys := []string{strings.ToLower(from.Local) + "@" + d, d}
-	for rest, more := d, d != ""; more; _, rest, more = strings.Cut(rest, ".") {
-		keys = append(keys, "."+rest)
-	}
-	for _, key := range keys {
+	for _, key := range senderKeys(from) {
 		list, ok, err := p.senders.lookup(ctx, key)
 		if err != nil {
 			return false, err
@@ -33,6 +25,20 @@ func (p *Policy) maySend(ctx context.Context, user string, from address.Mailbox)
 		}
 	}
 	return false, nil
+}
+
+// senderKeys returns the keys of an address: itself, its domain, .domain for the domain and each
+// above it; none for a domain that cannot be looked up.
+func senderKeys(from address.Mailbox) []string {
+	d, err := from.ASCIIDomain()
+	if err != nil {
+		return nil
+	}
+	keys := []string{strings.ToLower(from.Local) + "@" + d, d}
+	for rest, more := d, d != ""; more; _, rest, more = strings.Cut(rest, ".") {
+		keys = append(keys, "."+rest)
+	}
+	return keys
 }
 
 // parseSenders reads lines "ADDRESS USER ...".

@@ -1,5 +1,5 @@
 // Package limits counts connections, messages, recipients and wrong passwords of each
-// address or user, and measures the space and load of the machine (M46).
+// address, user or sender, and measures the space and load of the machine (M46).
 //
 // It owns nothing on disk and reads /proc/loadavg. The counts do not survive the program.
 // Its memory is bounded: with more addresses than it can hold, it forgets those that have
@@ -58,6 +58,8 @@ const (
 	connecting = iota
 	sending
 	naming
+	sendingAs
+	namingAs
 	guessing
 	kinds
 )
@@ -68,7 +70,11 @@ type Config struct {
 	Connections Rate // of one address
 	Messages    Rate // of one user, or address
 	Recipients  Rate // the same
-	Failures    Rate // of passwords, of one address
+	// SenderMessages and SenderRecipients are of one envelope sender, whichever client or user
+	// names it.
+	SenderMessages, SenderRecipients Rate
+
+	Failures Rate // of passwords, of one address
 	Exempt      []netip.Prefix
 
 	MinFree  int64   // bytes that are to be left for others
@@ -84,6 +90,7 @@ type Config struct {
 type Excess struct {
 	What string // "connections of your address", for the client
 	By   string // the limit as it is set, for the log
+	Kind string // "user-messages" and so on, for the metrics
 }
 
 func (e *Excess) Error() string { return "limits: too many " + e.What + " (" + e.By + ")" }
@@ -101,10 +108,11 @@ type Limits struct {
 	load  gauge[float64]
 }
 
-// key is a user, or the network that an address is counted as.
+// key is a user, an envelope sender, or the network that an address is counted as.
 type key struct {
-	user string
-	net  netip.Prefix
+	user   string
+	sender string
+	net    netip.Prefix
 }
 
 // account is the counts of one key: for each kind the theoretical arrival time of GCRA
@@ -126,7 +134,7 @@ func New(c Config) *Limits {
 		c.Measure = measure
 	}
 	l := &Limits{c: c, most: maxCounted, accounts: map[key]*account{}}
-	l.rates = [kinds]Rate{connecting: c.Connections, sending: c.Messages, naming: c.Recipients, guessing: c.Failures}
+	l.rates = [kinds]Rate{connecting: c.Connections, sending: c.Messages, naming: c.Recipients, sendingAs: c.SenderMessages, namingAs: c.SenderRecipients, guessing: c.Failures}
 	return l
 }
 
@@ -205,8 +213,10 @@ func (a *account) last() time.Time {
 }
 
 // take counts one of a kind; false: the rate is used up, and nothing was counted.
-func (l *Limits) take(k key, kind int) bool {
-	r := l.rates[kind]
+func (l *Limits) take(k key, kind int) bool { return l.takeAt(k, kind, l.rates[kind]) }
+
+// takeAt is take with a rate of the key's own.
+func (l *Limits) takeAt(k key, kind int, r Rate) bool {
 	if r.Count == 0 {
 		return true
 	}
@@ -226,9 +236,8 @@ func (l *Limits) take(k key, kind int) bool {
 	return true
 }
 
-// undo undoes a take.
-func (l *Limits) undo(k key, kind int) {
-	r := l.rates[kind]
+// undo undoes a takeAt.
+func (l *Limits) undo(k key, kind int, r Rate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a := l.accounts[k]; a != nil && r.Count > 0 {
@@ -243,7 +252,7 @@ func (l *Limits) Connect(a netip.Addr) (done func(), err error) {
 	}
 	k := who(a, "")
 	if !l.take(k, connecting) {
-		return nil, &Excess{What: "connections from your address in a short time", By: l.c.Connections.String()}
+		return nil, &Excess{What: "connections from your address in a short time", By: l.c.Connections.String(), Kind: "client-connections"}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -264,21 +273,60 @@ func (l *Limits) Connect(a netip.Addr) (done func(), err error) {
 	}, nil
 }
 
+// Rates are the rates of one user or sender in place of the configured ones.
+type Rates struct {
+	Messages, Recipients *Rate // nil: the configured one
+}
+
+// Who is the client of a message, and the rates that hold for it.
+type Who struct {
+	Addr   netip.Addr
+	User   string // "": not authenticated; the address is counted
+	Sender string // the envelope sender in one spelling; "": not counted
+
+	UserRates, SenderRates Rates
+}
+
+// CountsSenders reports whether there is a rate for envelope senders.
+func (l *Limits) CountsSenders() bool { return l.c.SenderMessages.Count+l.c.SenderRecipients.Count > 0 }
+
 // Message counts a message.
-func (l *Limits) Message(a netip.Addr, user string) error {
-	return l.count(a, user, sending, "messages in a short time")
+func (l *Limits) Message(w *Who) error {
+	return l.count(w, sending, sendingAs, w.UserRates.Messages, w.SenderRates.Messages, "messages")
 }
 
 // Recipient counts a recipient.
-func (l *Limits) Recipient(a netip.Addr, user string) error {
-	return l.count(a, user, naming, "recipients in a short time")
+func (l *Limits) Recipient(w *Who) error {
+	return l.count(w, naming, namingAs, w.UserRates.Recipients, w.SenderRates.Recipients, "recipients")
 }
 
-func (l *Limits) count(a netip.Addr, user string, kind int, what string) error {
-	if user == "" && l.Exempt(a) || l.take(who(a, user), kind) {
+// count counts one event of a client, and of its sender. Above either rate neither is counted.
+func (l *Limits) count(w *Who, kind, kindAs int, own, ownAs *Rate, what string) error {
+	if w.User == "" && l.Exempt(w.Addr) {
 		return nil
 	}
-	return &Excess{What: what, By: l.rates[kind].String()}
+	client, r, word := who(w.Addr, w.User), l.rates[kind], "client-"
+	if w.User != "" {
+		word = "user-"
+		if own != nil {
+			r = *own
+		}
+	}
+	if !l.takeAt(client, kind, r) {
+		return &Excess{What: what + " in a short time", By: r.String(), Kind: word + what}
+	}
+	if w.Sender == "" {
+		return nil
+	}
+	as := l.rates[kindAs]
+	if ownAs != nil {
+		as = *ownAs
+	}
+	if !l.takeAt(key{sender: w.Sender}, kindAs, as) {
+		l.undo(client, kind, r)
+		return &Excess{What: what + " of this sender in a short time", By: as.String(), Kind: "sender-" + what}
+	}
+	return nil
 }
 
 // Guess counts a password before it is checked, so that concurrent attempts count too; right
@@ -291,5 +339,5 @@ func (l *Limits) Guess(a netip.Addr) (right func(), err error) {
 	if !l.take(k, guessing) {
 		return nil, &Excess{What: "wrong passwords from your address", By: l.c.Failures.String()}
 	}
-	return func() { l.undo(k, guessing) }, nil
+	return func() { l.undo(k, guessing, l.c.Failures) }, nil
 }

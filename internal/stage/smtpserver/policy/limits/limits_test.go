@@ -89,10 +89,10 @@ func TestRatesHold(t *testing.T) {
 		user bool
 	}{
 		"connections":       {Config{Connections: rate}, func(l *Limits, a netip.Addr) error { _, err := l.Connect(a); return err }, false},
-		"messages":          {Config{Messages: rate}, func(l *Limits, a netip.Addr) error { return l.Message(a, "") }, false},
-		"recipients":        {Config{Recipients: rate}, func(l *Limits, a netip.Addr) error { return l.Recipient(a, "") }, false},
+		"messages":          {Config{Messages: rate}, func(l *Limits, a netip.Addr) error { return l.Message(&Who{Addr: a}) }, false},
+		"recipients":        {Config{Recipients: rate}, func(l *Limits, a netip.Addr) error { return l.Recipient(&Who{Addr: a}) }, false},
 		"passwords":         {Config{Failures: rate}, func(l *Limits, a netip.Addr) error { _, err := l.Guess(a); return err }, false},
-		"a user's messages": {Config{Messages: rate}, func(l *Limits, a netip.Addr) error { return l.Message(a, "jane") }, true},
+		"a user's messages": {Config{Messages: rate}, func(l *Limits, a netip.Addr) error { return l.Message(&Who{Addr: a, User: "jane"}) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClock()
@@ -235,3 +235,49 @@ func TestExcessSaysWhat(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Postfix's smtpd_client_message_rate_limit counts clients alone; policyd-rate-limit counts
+// senders, too.
+func TestSenderIsLimitedWhicheverClientSends(t *testing.T) {
+	hour := func(n int) Rate { return Rate{n, time.Hour} }
+	off := Rate{}
+	many := hour(5)
+	for name, tt := range map[string]struct {
+		c    Config
+		who  []Who
+		ok   []bool
+		kind string // of the last excess
+	}{
+		"two clients, one sender": {Config{SenderMessages: hour(2)},
+			[]Who{{Addr: at(1), Sender: "a@b"}, {Addr: at(2), Sender: "a@b"}, {Addr: at(3), Sender: "a@b"}, {Addr: at(3), Sender: "c@b"}},
+			[]bool{true, true, false, true}, "sender-messages"},
+		"a user with a rate of his own": {Config{Messages: hour(1)},
+			[]Who{{User: "jane", UserRates: Rates{Messages: &many}}, {User: "jane", UserRates: Rates{Messages: &many}}, {User: "joe"}, {User: "joe"}},
+			[]bool{true, true, true, false}, "user-messages"},
+		"a sender without a limit": {Config{SenderMessages: hour(1)},
+			[]Who{{Addr: at(1), Sender: "a@b", SenderRates: Rates{Messages: &off}}, {Addr: at(1), Sender: "a@b", SenderRates: Rates{Messages: &off}}},
+			[]bool{true, true}, ""},
+		"an exempt client": {Config{SenderMessages: hour(1), Exempt: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
+			[]Who{{Addr: at(1), Sender: "a@b"}, {Addr: at(1), Sender: "a@b"}}, []bool{true, true}, ""},
+		"what the sender's rate refuses is not counted for the client": {Config{Messages: hour(2), SenderMessages: hour(1)},
+			[]Who{{Addr: at(1), Sender: "a@b"}, {Addr: at(1), Sender: "a@b"}, {Addr: at(1), Sender: "c@b"}, {Addr: at(1), Sender: "d@b"}},
+			[]bool{true, false, true, false}, "client-messages"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClock()
+			tt.c.Now = c.Now
+			l := New(tt.c)
+			kind := ""
+			for i := range tt.who {
+				err := l.Message(&tt.who[i])
+				assert.Equal(t, err == nil, tt.ok[i], "message %d: %v", i, err)
+				if e := (*Excess)(nil); errors.As(err, &e) {
+					kind = e.Kind
+				}
+			}
+			assert.Equal(t, kind, tt.kind)
+		})
+	}
+}
+
+func at(n byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, n}) }

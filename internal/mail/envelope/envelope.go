@@ -62,6 +62,9 @@ type Envelope struct {
 	Via       string
 	User      string
 	Verbose   string
+	// Submitted is the user who has submitted the message by SMTP, in xtext (RFC 3461 section 4);
+	// "-": a client that may submit without a name; "": the message was not submitted that way.
+	Submitted string
 	From      string // address without brackets; "" with HasFrom: null sender
 	HasFrom   bool   // a from or a channel line was there
 	EnvID     string

@@ -27,6 +27,7 @@ var places = []place{
 	{keyword: "loginname", value: func(e *Envelope) *string { return &e.LoginName }},
 	{keyword: "via", value: func(e *Envelope) *string { return &e.Via }},
 	{keyword: "user", value: func(e *Envelope) *string { return &e.User }},
+	{keyword: "submitted", value: func(e *Envelope) *string { return &e.Submitted }},
 	{keyword: "verbose", value: func(e *Envelope) *string { return &e.Verbose }},
 	{keyword: "envid", value: func(e *Envelope) *string { return &e.EnvID }},
 	{keyword: "notaryret", value: func(e *Envelope) *string { return &e.NotaryRet }},

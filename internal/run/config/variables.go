@@ -86,6 +86,8 @@ func Variables() []Variable {
 		{"SMTPMEMORY", "100M", "The memory that all SMTP sessions together may use for recipients, in bytes; above it, further recipients get a 452 reply; a fifth is reserved for authenticated clients and those in LIMITSEXEMPT; 0: no limit.", checkSize},
 		{"CHECKS", "", "Checks of mail from unauthenticated clients, for Authentication-Results and the access rules: some of spf, dkim and dmarc; a failed check alone rejects nothing.", nil},
 		{"CHECKTIME", "20s", "The time limit of the DNS queries for each check of a message; an unfinished check gives temperror.", checkInterval},
+		{"HEADERNETS", "", "Networks whose clients' mail gets missing From, Date and Message-ID fields, as that of authenticated users does (docs/headers.md).", nil},
+		{"HIDECLIENT", "no", "yes: Received lines of authenticated users' mail do not contain the client's name and address.", checkBool},
 		{"MILTERS", "", "Mail filters (milters), called in order: unix:/path or inet:host:port.", nil},
 		{"MILTERTIME", "30s", "The time limit of one step of a filter: to connect, or to answer one command.", checkInterval},
 		{"MILTERCONTENTTIME", "5m", "The time limit of a filter for the whole content of a message.", checkInterval},

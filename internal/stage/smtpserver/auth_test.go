@@ -2,6 +2,7 @@ package smtpserver
 
 import (
 	"encoding/base64"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,7 +51,7 @@ func TestSubmissionWantsAuthentication(t *testing.T) {
 	p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235 2.7.0")
 	p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "503 5.5.1")
 	p.mail("a@example.net", "b@example.com", plain, "250")
-	r.only("with ESMTPA")
+	r.only("with ESMTPA", "submitted jane") // Op13
 	p.say("EHLO c", "250")
 	p.from("a@example.net")
 	r.log.Expect(t, 1, "msg=authenticated")
@@ -66,6 +67,21 @@ func TestSubmissionWantsAuthentication(t *testing.T) {
 	p = start(t, func(c *Config) { c.Users.Source = "file:" + users }).dial()
 	offers(t, p.say("EHLO c", "250"), "AUTH", false)
 	p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "502 5.5.1")
+}
+
+// Op13: the router adds what is missing in the mail of devices that cannot log in, and of no
+// other host.
+func TestOp13ClientsOfHeaderNetsSubmit(t *testing.T) {
+	for name, tt := range map[string]struct {
+		nets []netip.Prefix
+		want bool
+	}{"in HEADERNETS": {loopback, true}, "not in HEADERNETS": {nil, false}} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, func(c *Config) { c.HeaderNets = tt.nets })
+			r.greeted().mail("a@example.net", "b@example.com", plain, "250")
+			assert.Equal(t, strings.Contains(r.only(), "\nsubmitted -\n"), tt.want)
+		})
+	}
 }
 
 // offers checks whether a reply to EHLO has a word.

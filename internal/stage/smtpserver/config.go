@@ -76,6 +76,7 @@ type Ports struct {
 type Clients struct {
 	ProxyNets     []netip.Prefix // whose connections begin with a PROXY header
 	XClientNets   []netip.Prefix // whose clients may name another client
+	HeaderNets    []netip.Prefix // whose clients' mail gets missing fields as that of users
 	ReverseLookup bool           // clients' names are looked up
 	Resolver      string         // host:port of the name server; "": those of /etc/resolv.conf
 }
@@ -172,7 +173,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		RouterDir: s.routerDir(),
 		Ports:     s.ports(), Users: s.users(), Limits: s.limits(), Access: s.access(), Filters: s.filters(),
 		Clients: Clients{
-			ProxyNets: s.nets("PROXYNETS", nil), XClientNets: s.nets("XCLIENTNETS", nil),
+			ProxyNets: s.nets("PROXYNETS", nil), XClientNets: s.nets("XCLIENTNETS", nil), HeaderNets: s.nets("HEADERNETS", nil),
 			ReverseLookup: get(s, c.Bool, "REVERSELOOKUP", false), Resolver: c.String("RESOLVER", ""),
 		},
 		Times: Times{MinRate: get(s, c.Int, "MINRATE", DefaultMinRate)},

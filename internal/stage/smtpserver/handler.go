@@ -65,6 +65,7 @@ func (h *handler) Mail(m *session.Mail) *session.Reply {
 	}
 	h.tx.envelope = &envelope.Envelope{
 		External:  true,
+		Submitted: h.submitter(),
 		RcvdFrom:  h.receivedFrom(),
 		BodyType:  m.Body,
 		With:      protocolName(m, &h.client),
@@ -78,6 +79,18 @@ func (h *handler) Mail(m *session.Mail) *session.Reply {
 		h.tx.envelope.NotaryRet = "HDRS" // RFC 8689 section 5: a report may go without TLS
 	}
 	return nil
+}
+
+// submitter returns the user of a message for its envelope: the router adds what a submission
+// server has to (RFC 6409 section 8). "": it is another host's mail.
+func (h *handler) submitter() string {
+	switch {
+	case h.client.User != "":
+		return address.EncodeXText(h.client.User)
+	case h.client.Addr.IsValid() && session.Contains(h.Clients.HeaderNets, h.client.Addr.Addr()):
+		return "-"
+	}
+	return ""
 }
 
 // requireTLS is the word of a recipient's todsn line that asks for RFC 8689 on the way

@@ -23,6 +23,7 @@ type Message struct {
 	Accepted time.Time
 	UID      uint32 // owner of the file
 	Login    string // of the local submitter; "": it came from outside
+	User     string // who has authenticated and submitted it by SMTP; ""
 	RcvdFrom string // the envelope's rcvdfrom, if it is believed
 	Protocol string // with
 	Ident    string // identinfo
@@ -70,6 +71,10 @@ func (m *Message) object(hostname string) *object {
 	if m.Login != "" {
 		login = starlark.String(m.Login)
 	}
+	user := starlark.Value(starlark.None)
+	if m.User != "" {
+		user = starlark.String(m.User)
+	}
 	return &object{"message", "message " + m.ID, starlark.StringDict{
 		"id":            starlark.String(m.ID),
 		"sender":        starlark.String(m.Sender.String()),
@@ -81,6 +86,7 @@ func (m *Message) object(hostname string) *object {
 		"time":          timeObject(m.Accepted),
 		"uid":           starlark.MakeUint64(uint64(m.UID)),
 		"login":         login,
+		"user":          user,
 		"client":        starlark.String(client),
 		"client_name":   starlark.String(clientName),
 		"protocol":      starlark.String(m.Protocol),

@@ -23,6 +23,9 @@ func ConfigFrom(c *config.Config) (out Config, err error) {
 	if out.Trusted, err = uidsOf(c.List("TRUSTED")); err != nil {
 		return Config{}, c.Invalid("TRUSTED", "cannot be used", err)
 	}
+	if out.HideClient, err = c.Bool("HIDECLIENT", false); err != nil {
+		return Config{}, err
+	}
 	out.OwnSenders = c.String("SENDERCHECK", "any") == "owner"
 	if out.Masquerade, err = table.Split(c.String("MASQUERADE", "")); err != nil {
 		return Config{}, c.Invalid("MASQUERADE", "cannot be used", err)

@@ -54,6 +54,8 @@ type Config struct {
 	// PostmanCopy: a message whose header is broken, or that loops, also leaves a copy in
 	// postman/.
 	PostmanCopy bool
+	// HideClient: Received lines of authenticated users' mail do not name the client.
+	HideClient bool
 	// PolicySteps and PolicyTime bound each call of router.star; 0: policy's defaults.
 	PolicySteps int
 	PolicyTime  time.Duration

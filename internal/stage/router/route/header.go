@@ -66,12 +66,15 @@ const foldAt = 78
 const maxFrom = 500
 
 // received appends the trace line, RFC 5321 §4.4.
-func (msg *message) received(b []byte, hostname string) []byte {
+func (msg *message) received(b []byte, c *Config) []byte {
 	b = append(b, "Received: "...)
 	e := &msg.head.Envelope
 	begin := len(b) - len("Received: ")
-	clause := "by " + hostname
-	if msg.trusted && e.RcvdFrom != "" {
+	clause := "by " + c.Hostname
+	if c.HideClient && msg.user != "" && msg.user != "-" {
+		// The user is known here; the client's name and address are not for the recipients.
+		clause += " (authenticated)"
+	} else if msg.trusted && e.RcvdFrom != "" {
 		b = appendFolded(b, &begin, "from "+rcvdFrom(e.RcvdFrom))
 		b, begin = append(b, "\n\t"...), len(b)+1
 	} else if !msg.external {

@@ -11,7 +11,7 @@ import (
 // top makes the header block as it is to be sent: our Received field, what a local
 // submitter left to us, then the message's own fields as written. Of those none is
 // changed but what the configuration asks for (masquerade, header-rules, and the policy
-// for this variant of the message), and none left out but Bcc of local mail.
+// for this variant of the message), and none left out but Bcc of local mail and of mail that users submitted.
 //
 // It is made of the message file alone, each time the message is routed: nothing is
 // added twice (S13).
@@ -22,7 +22,7 @@ func (w *worker) top(b []byte, msg *message, variant int) []byte {
 	// Received, and no other.
 	folded := len(msg.head.Header) > 0 && (msg.head.Header[0] == ' ' || msg.head.Header[0] == '\t')
 	if !folded {
-		b = msg.received(b, w.en.c.Hostname)
+		b = msg.received(b, &w.en.c)
 		// Postfix puts it below its own Received field too.
 		b = msg.variants.deliveredField(b, variant)
 		own = len(b)
@@ -32,9 +32,9 @@ func (w *worker) top(b []byte, msg *message, variant int) []byte {
 	}
 	if folded {
 		b = msg.variants.deliveredField(b, variant)
-		b = msg.received(b, w.en.c.Hostname)
+		b = msg.received(b, &w.en.c)
 	}
-	if resent < 0 && len(msg.masked) == 0 && msg.external && !msg.fromLines {
+	if resent < 0 && len(msg.masked) == 0 && msg.external && msg.user == "" && !msg.fromLines {
 		b = append(b, msg.head.Header...)
 	} else {
 		for i := range msg.header.fields {
@@ -63,14 +63,14 @@ func (w *worker) top(b []byte, msg *message, variant int) []byte {
 // the message; one that was handed in here with it is on its way from there to the
 // others. What came from outside is the business of its sender, and may be signed.
 func (msg *message) hides(name string) bool {
-	return isBlind(name) && (!msg.external || msg.fromLines)
+	return isBlind(name) && (!msg.external || msg.user != "" || msg.fromLines)
 }
 
 // resent returns the block of Resent fields that the local submitter has put on, as
 // fields[from:to]; from is -1 if there is none. One below a Received field was put on
 // elsewhere, RFC 5322 §3.6.6.
 func (msg *message) resent() (from, to int) {
-	if msg.external {
+	if msg.external && msg.user == "" {
 		return -1, 0
 	}
 	from, to = envelope.UppermostResent(msg.header.fields)
@@ -93,8 +93,9 @@ func (msg *message) ours() (prefix string, fields []envelope.Field, offset int) 
 
 // made appends the fields that a message must have and a local submitter may leave to us
 // (RFC 6409 §8): From, Date, Message-ID, or for a message that was resent the same with
-// prefix Resent-, because then the others are not his (RFC 5322 §3.6.6). Mail from
-// outside gets none but the Sender of a submitter who uses another's address.
+// prefix Resent-, because then the others are not his (RFC 5322 §3.6.6). A user who submits by
+// SMTP is such a submitter. Mail from outside gets none but the Sender of a submitter who
+// uses another's address.
 func (msg *message) made(b []byte, prefix, hostname string) []byte {
 	_, fields, _ := msg.ours()
 	find := func(name string) *envelope.Field {
@@ -110,7 +111,7 @@ func (msg *message) made(b []byte, prefix, hostname string) []byte {
 	if msg.claimed != "" && from != nil && !names(from, msg.author) && !names(find("Sender"), msg.author) {
 		b = append(append(append(append(b, prefix...), "Sender: "...), msg.sender.String()...), '\n')
 	}
-	if msg.external {
+	if msg.external && msg.user == "" {
 		return b
 	}
 	if from == nil {
@@ -132,7 +133,7 @@ func (msg *message) made(b []byte, prefix, hostname string) []byte {
 // makesID reports whether made gives the message its Message-ID.
 func (msg *message) makesID() bool {
 	from, _ := msg.resent()
-	return from < 0 && !msg.external && msg.header.messageID == nil
+	return from < 0 && (!msg.external || msg.user != "") && msg.header.messageID == nil
 }
 
 // names reports whether a field holds this one address.

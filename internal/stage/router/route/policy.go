@@ -155,6 +155,9 @@ func (en *Engine) describe(msg *message) (*policy.Message, error) {
 	if msg.trusted {
 		m.RcvdFrom, m.Protocol, m.Ident = e.RcvdFrom, e.With, e.IdentInfo
 	}
+	if msg.user != "-" {
+		m.User = msg.user
+	}
 	if !msg.external {
 		login, err := en.logins.of(m.UID)
 		if err != nil {

@@ -28,7 +28,8 @@ type message struct {
 	header   header
 	uid      uint32 // who submitted it: the file's owner, or the user whose file it was copied from
 	trusted  bool   // its privileged envelope lines are believed
-	external bool   // came from outside
+	external bool   // came by SMTP: from outside, or from one of our users who submitted it there
+	user     string // the user who did; "-": a client without a name that may; "": from outside
 	report   bool   // is a report: another default route may hold
 
 	sender        address.Mailbox // null: reports go nowhere

@@ -16,6 +16,12 @@ func (en *Engine) checkSender(msg *message) error {
 	msg.trusted = en.trusts(msg.uid)
 	named := e.HasFrom && (msg.trusted || !en.c.OwnSenders)
 	msg.external = msg.trusted && e.External
+	if msg.external {
+		msg.user = e.Submitted
+		if user, err := address.DecodeXText(e.Submitted); err == nil {
+			msg.user = user
+		}
+	}
 	msg.report = msg.trusted && e.ErrorMsg || named && e.From == ""
 	if named {
 		m, err := address.Parse(e.From)

@@ -75,7 +75,7 @@ type Config struct {
 	SenderMessages, SenderRecipients Rate
 
 	Failures Rate // of passwords, of one address
-	Exempt      []netip.Prefix
+	Exempt   []netip.Prefix
 
 	MinFree  int64   // bytes that are to be left for others
 	MinFiles int64   // the same for files

@@ -89,6 +89,7 @@ func Variables() []Variable {
 		{"HEADERNETS", "", "Networks whose clients' mail gets missing From, Date and Message-ID fields, as that of authenticated users does (docs/headers.md).", nil},
 		{"HIDECLIENT", "no", "yes: Received lines of authenticated users' mail do not contain the client's name and address.", checkBool},
 		{"MILTERS", "", "Mail filters (milters), called in order: unix:/path or inet:host:port.", nil},
+		{"MILTERDAEMONNAME", "", "The macro {daemon_name} for filters: a name, or ROLE=NAME for the ports of one role (mx, submission, submissions, lmtp); several are separated by blanks. Without it: HOSTNAME.", nil},
 		{"MILTERTIME", "30s", "The time limit of one step of a filter: to connect, or to answer one command.", checkInterval},
 		{"MILTERCONTENTTIME", "5m", "The time limit of a filter for the whole content of a message.", checkInterval},
 		{"MILTERTROUBLE", "defer", "What happens to mail when a filter does not answer: defer, the client is asked to try again later; accept, the message is accepted without the filter.", oneOf("defer", "accept")},

@@ -106,7 +106,7 @@ func (l *login) try(mechanism string, first []byte, ask func(challenge string) (
 	}
 	switch {
 	case err == nil:
-		l.client.User = user
+		l.client.User, l.client.Mechanism = user, mechanism
 		l.failures = 0
 		l.authTrouble.End(l.Log, "auth-recovered")
 		l.Log.Info("authenticated", "client", l.client.String(), "user", user, "mechanism", mechanism)

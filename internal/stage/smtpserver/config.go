@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"zmailer/internal/disk/durable"
@@ -94,6 +97,8 @@ type Times struct {
 type Filters struct {
 	Checks  checks.Config // its Host is HOSTNAME
 	Milters []milter.Config
+	// DaemonName is the macro {daemon_name} by role, where it is not HOSTNAME.
+	DaemonName map[session.Role]string
 	// TroubleAccepts: messages are accepted while a filter does not answer; else they are
 	// deferred.
 	TroubleAccepts bool
@@ -352,7 +357,7 @@ func (s *settings) limits() LimitsConfig {
 }
 
 func (s *settings) filters() Filters {
-	f := Filters{TroubleAccepts: s.String("MILTERTROUBLE", "defer") == "accept"}
+	f := Filters{TroubleAccepts: s.String("MILTERTROUBLE", "defer") == "accept", DaemonName: s.daemonNames()}
 	k := &f.Checks
 	var err error
 	k.SPF, k.DKIM, k.DMARC, err = checks.ParseNames(s.List("CHECKS"))
@@ -366,4 +371,24 @@ func (s *settings) filters() Filters {
 		f.Milters = append(f.Milters, m)
 	}
 	return f
+}
+
+// daemonNames reads MILTERDAEMONNAME: a name for all roles, and ROLE=NAME for one.
+func (s *settings) daemonNames() map[session.Role]string {
+	names, special := map[session.Role]string{}, map[session.Role]string{}
+	for _, word := range s.List("MILTERDAEMONNAME") {
+		role, name, one := strings.Cut(word, "=")
+		switch {
+		case !one:
+			for _, r := range session.Roles() {
+				names[r] = word
+			}
+		case !slices.Contains(session.Roles(), session.Role(role)) || name == "":
+			s.use("MILTERDAEMONNAME", fmt.Errorf("%s is not ROLE=NAME with one of the roles %v", word, session.Roles()))
+		default:
+			special[session.Role(role)] = name
+		}
+	}
+	maps.Copy(names, special)
+	return names
 }

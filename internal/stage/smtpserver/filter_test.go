@@ -3,6 +3,7 @@ package smtpserver
 import (
 	"bytes"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
+	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/wire/milter"
 	"zmailer/internal/wire/milter/miltertest"
 )
@@ -42,7 +44,7 @@ func TestFilterSeesWhatTheClientSends(t *testing.T) {
 	}
 	p := r.greeted()
 	p.mail("a@example.net", "b@example.org", plain, "250")
-	saw("connect [127.0.0.1] tcp4 127.0.0.1 mx|helo client.example.net|mail a@example.net|rcpt b@example.org|header Subject:x|header To:one|header To:two|headers|body hi")
+	saw("connect [127.0.0.1] tcp4 127.0.0.1 mx.example.org|helo client.example.net|mail a@example.net|rcpt b@example.org|header Subject:x|header To:one|header To:two|headers|body hi")
 	assert.Equal(t, r.content(), plain)
 	// A second message of the same client, and one that is given up.
 	p.from("c@example.net").say("RSET", "250")
@@ -109,7 +111,13 @@ func TestFilterChangesTheMessage(t *testing.T) {
 	}{
 		"add":                  {func(m *gomilter.Modifier) error { return m.AddHeader("X-S", "a\r\n\tb") }, plain, begin + "X-S: a\n\tb\n\nhi\n"},
 		"insert on top":        {func(m *gomilter.Modifier) error { return m.InsertHeader(0, "X-S", "a") }, plain, "X-S: a\n" + begin + "\nhi\n"},
-		"insert behind two":    {func(m *gomilter.Modifier) error { return m.InsertHeader(2, "X-S", "a") }, plain, "Subject: x\nTo: one\nX-S: a\nTo: two\n\nhi\n"},
+		// Peer5: our Received field, which the router adds, is number 0.
+		"insert as the first":  {func(m *gomilter.Modifier) error { return m.InsertHeader(1, "X-S", "a") }, plain, "X-S: a\n" + begin + "\nhi\n"},
+		"insert as the third":  {func(m *gomilter.Modifier) error { return m.InsertHeader(3, "X-S", "a") }, plain, "Subject: x\nTo: one\nX-S: a\nTo: two\n\nhi\n"},
+		"long value":           {func(m *gomilter.Modifier) error { return m.AddHeader("X-S", strings.Repeat("x", 995)+" "+strings.Repeat("y", 20)) }, plain, begin + "X-S:\n " + strings.Repeat("x", 995) + "\n " + strings.Repeat("y", 20) + "\n\nhi\n"},
+		"long word":            {func(m *gomilter.Modifier) error { return m.AddHeader("X-S", strings.Repeat("x", 1200)) }, plain, begin + "X-S:\n " + strings.Repeat("x", 997) + "\n " + strings.Repeat("x", 203) + "\n\nhi\n"},
+		"long continuation":    {func(m *gomilter.Modifier) error { return m.AddHeader("X-S", "a\n\t"+strings.Repeat("é", 600)) }, plain, begin + "X-S: a\n\t" + strings.Repeat("é", 498) + "\n " + strings.Repeat("é", 102) + "\n\nhi\n"},
+
 		"insert too far":       {func(m *gomilter.Modifier) error { return m.InsertHeader(99, "X-S", "a") }, plain, begin + "X-S: a\n\nhi\n"},
 		"change the second":    {func(m *gomilter.Modifier) error { return m.ChangeHeader(2, "to", "new") }, plain, "Subject: x\nTo: one\nto: new\n\nhi\n"},
 		"delete the first":     {func(m *gomilter.Modifier) error { return m.ChangeHeader(1, "To", "") }, plain, "Subject: x\nTo: two\n\nhi\n"},
@@ -297,7 +305,150 @@ func TestFilterRefusesAContentThatCameByLMTP(t *testing.T) {
 	p.begin().to("c@mx.example.org").content(plain, "550 5.7.1")
 	p.expect("550 5.7.1")
 	r.nothing()
-	if got := heard(f); !strings.HasPrefix(got, "connect localhost unknown <nil> lmtp|") {
+	if got := heard(f); !strings.HasPrefix(got, "connect localhost unknown <nil> mx.example.org|") {
 		t.Errorf("it got %s", got)
+	}
+}
+
+// filterOf has the server ask a filter of a script.
+func filterOf(t testing.TB, f *miltertest.Script) func(*Config) {
+	f.Version = 6
+	f.Serve(t)
+	return func(c *Config) {
+		c.Filters.Milters = append(c.Filters.Milters, milter.Config{Network: "tcp", Address: f.Address, Timeout: logtest.Patience, ContentTimeout: logtest.Patience})
+	}
+}
+
+// macrosOf returns the macros that a filter got for a command.
+func macrosOf(got []string, command string) map[string]string {
+	m := map[string]string{}
+	for _, p := range got {
+		if words, ok := strings.CutPrefix(p, "D"+command); ok {
+			list := strings.Split(strings.TrimSuffix(words, "|"), "|")
+			for i := 0; i+1 < len(list); i += 2 {
+				m[list[i]] = list[i+1]
+			}
+		}
+	}
+	return m
+}
+
+// Peer1, Peer3: a filter gets the macros of Postfix's MILTER_README at their stages;
+// {daemon_name} is HOSTNAME.
+func TestFiltersGetTheMacrosThatTheyKnow(t *testing.T) {
+	f := &miltertest.Script{}
+	users := accounts(t)
+	r := startSecured(t, func(c *Config) {
+		c.Users.Source = "file:" + users
+		filterOf(t, f)(c)
+	})
+	p := r.implicit()
+	p.say("EHLO client.example.net", "250")
+	p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
+	p.say("MAIL FROM:<a@example.net> AUTH=ann+2Bx@example.org", "250")
+	p.to("b@example.org").content(plain, "250")
+	got := f.Got()
+	connect := macrosOf(got, "C")
+	host, port, err := net.SplitHostPort(r.addrs[2].String())
+	assert.Must(t, err)
+	for name, want := range map[string]string{"j": "mx.example.org", "v": "zmailer", "{daemon_name}": "mx.example.org", "{daemon_addr}": host, "{daemon_port}": port,
+		"{client_addr}": "127.0.0.1", "{client_name}": "unknown", "{client_ptr}": "unknown", "_": "unknown [127.0.0.1]"} {
+		assert.Equal(t, connect[name], want, name)
+	}
+	if connect["{client_port}"] == "" || connect["{client_connections}"] == "" {
+		t.Errorf("got %v", connect)
+	}
+	helo := macrosOf(got, "H")
+	assert.Equal(t, helo["{tls_version}"]+" "+helo["{cipher}"]+" "+helo["{cipher_bits}"], "TLSv1.3 TLS_AES_128_GCM_SHA256 128")
+	mail := macrosOf(got, "M")
+	for name, want := range map[string]string{"{auth_type}": "PLAIN", "{auth_authen}": "jane", "{auth_author}": "ann+x@example.org", "{auth_ssf}": "0",
+		"{mail_addr}": "a@example.net", "{mail_host}": "example.net", "{mail_mailer}": "smtp"} {
+		assert.Equal(t, mail[name], want, name)
+	}
+	rcpt := macrosOf(got, "R")
+	assert.Equal(t, rcpt["{rcpt_addr}"]+" "+rcpt["{rcpt_host}"]+" "+rcpt["{rcpt_mailer}"], "b@example.org example.org smtp")
+	// Peer7: the filters' name of the message is in our log, beside the spool ID.
+	for _, command := range []string{"M", "R", "T", "N", "E"} {
+		assert.Equal(t, macrosOf(got, command)["i"], mail["i"], command)
+	}
+	r.log.Expect(t, 1, " filterid="+mail["i"])
+}
+
+// Peer1: MILTERDAEMONNAME names the ports for filters, as milter_macro_daemon_name does.
+func TestPortsHaveNamesForFilters(t *testing.T) {
+	f := &miltertest.Script{}
+	r := start(t, func(c *Config) {
+		filterOf(t, f)(c)
+		c.Filters.DaemonName = map[session.Role]string{session.RoleMX: "INCOMING"}
+	})
+	r.greeted().from("a@b.example")
+	assert.Equal(t, macrosOf(f.Got(), "C")["{daemon_name}"], "INCOMING")
+}
+
+// Peer4: DATA, the first BDAT and unknown commands are events.
+func TestFilterDecidesAboutDATAAndUnknownCommands(t *testing.T) {
+	f := &miltertest.Script{Answers: map[byte]string{'T': miltertest.Packet('y', "554 5.7.9 no data\x00"), 'U': miltertest.Packet('y', "502 5.5.9 what\x00")}}
+	r := start(t, filterOf(t, f))
+	p := r.greeted()
+	p.say("WHAT is this", "502 5.5.9")
+	p.begin().say("DATA", "554 5.7.9")
+	p.chunk("12345", "")
+	p.expect("554 5.7.9")
+	p.say("RSET", "250")
+	r.nothing()
+	got := f.Got()
+	if !slices.Contains(got, "UWHAT is this|") || !slices.Contains(got, "T") {
+		t.Errorf("got %q", got)
+	}
+	f.Answers = nil
+	p.begin().chunk("Subject: x\r\n", "")
+	p.chunk("\r\nhi\r\n", " LAST")
+	p.expect("250", "250 2.0.0")
+	assert.Equal(t, strings.Count(strings.Join(f.Got(), " "), " T "), 1, "DATA for two chunks")
+	p.say("WHAT is this", "500 5.5.2")
+}
+
+// Peer4: recipients that are refused are shown to filters that want them, with the reason.
+func TestFilterSeesRefusedRecipients(t *testing.T) {
+	f := &miltertest.Script{Steps: 0x800}
+	r := start(t, func(c *Config) { filterOf(t, f)(c); c.Access.RelayNets = nil })
+	r.greeted().from("a@b.example").say("RCPT TO:<x@elsewhere.example>", "550 5.7.1")
+	m := macrosOf(f.Got(), "R")
+	assert.Equal(t, m["{rcpt_mailer}"]+" "+m["{rcpt_host}"], "error 5.7.1")
+	if m["{rcpt_addr}"] == "" {
+		t.Errorf("got %v", m)
+	}
+}
+
+// Peer4: recipients and senders of filters come with their parameters.
+func TestFilterAddsParameters(t *testing.T) {
+	f := &miltertest.Script{Answers: map[byte]string{'E': miltertest.Packet('2', "<n@example.org>\x00NOTIFY=never ORCPT=rfc822;x@y\x00") +
+		miltertest.Packet('2', "<bad@example.org>\x00NOTIFY=sometimes\x00") + miltertest.Packet('e', "<s@example.org>\x00RET=hdrs ENVID=q1\x00") + miltertest.Packet('a', "")}}
+	r := start(t, filterOf(t, f))
+	r.greeted().mail("a@b.example", "b@example.org", plain, "250")
+	r.only("from <s@example.org>", "envid q1", "notaryret HDRS", "todsn NOTIFY=NEVER ORCPT=rfc822;x@y\nto <n@example.org>")
+	r.log.Expect(t, 1, "msg=filter-nonsense")
+}
+
+// Peer7: a filter's 421 and its shutdown close the client's connection (RFC 5321 section 3.8).
+func TestFilterClosesTheConnection(t *testing.T) {
+	for name, packet := range map[string]string{"421": miltertest.Packet('y', "421 4.7.9 go\x00"), "521": miltertest.Packet('y', "521 5.7.9 go\x00"), "shutdown": miltertest.Packet('4', "")} {
+		for _, at := range []byte{'M', 'R', 'T', 'L', 'E'} {
+			f := &miltertest.Script{Answers: map[byte]string{at: packet}}
+			r := start(t, filterOf(t, f))
+			p := r.greeted()
+			switch at {
+			case 'M':
+				p.send("MAIL FROM:<a@b.example>\r\n")
+			case 'R':
+				p.from("a@b.example").send("RCPT TO:<b@mx.example.org>\r\n")
+			case 'T':
+				p.begin().send("DATA\r\n")
+			default:
+				p.begin().data().send("Subject: x\r\n\r\nhi\r\n.\r\n")
+			}
+			p.end(map[string]string{"421": "421 4.7.9", "521": "521 5.7.9", "shutdown": "421 4.7.0"}[name])
+			r.nothing()
+		}
 	}
 }

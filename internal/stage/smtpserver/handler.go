@@ -97,6 +97,30 @@ func (h *handler) submitter() string {
 // to the recipient. It travels with NOTIFY and ORCPT.
 const requireTLS = "REQUIRETLS=YES"
 
+// recipientDSN returns what each recipient's todsn line has beside its own parameters.
+func (t *transaction) recipientDSN() string {
+	if t.requireTLS {
+		return requireTLS
+	}
+	return ""
+}
+
+// Data implements session.Handler.
+func (h *handler) Data() *session.Reply {
+	if v := h.tx.filters.Data(); v.Action != access.None {
+		return h.refuse(v, address.Mailbox{})
+	}
+	return nil
+}
+
+// Unknown implements session.Handler.
+func (h *handler) Unknown(line string) *session.Reply {
+	if v := h.tx.filters.Unknown(h.client, session.OneLine(line)); v.Action != access.None {
+		return h.refuse(v, address.Mailbox{})
+	}
+	return nil
+}
+
 // Rcpt implements session.Handler.
 func (h *handler) Rcpt(r *session.Rcpt) *session.Reply {
 	if refused := h.checkRcpt(); refused != nil {
@@ -106,23 +130,15 @@ func (h *handler) Rcpt(r *session.Rcpt) *session.Reply {
 		r.To.Domain = "" // RFC 5321 section 4.5.1
 	}
 	d, v := h.tx.policy.Recipient(h.ctx, r.To)
-	if v.Action == access.None {
-		v = h.tx.filters.Rcpt(r.To, r.Params)
-	}
 	if v.Action != access.None {
+		refused := h.refuse(v, r.To)
+		h.tx.filters.Refused(r.To, r.Params, refused.Status, refused.Text)
+		return refused
+	}
+	if v = h.tx.filters.Rcpt(r.To, r.Params); v.Action != access.None {
 		return h.refuse(v, r.To)
 	}
-	var dsn []string
-	if r.Notify != "" {
-		dsn = append(dsn, "NOTIFY="+r.Notify)
-	}
-	if r.ORCPT != "" {
-		dsn = append(dsn, "ORCPT="+r.ORCPT)
-	}
-	if h.tx.requireTLS {
-		dsn = append(dsn, requireTLS)
-	}
-	to := envelope.Recipient{Address: r.To.String(), DSN: strings.Join(dsn, " ")}
+	to := envelope.Recipient{Address: r.To.String(), DSN: r.DSN(h.tx.recipientDSN())}
 	if r.To.Domain == "" {
 		to.Address = strings.Clone(to.Address) // it is a part of the command line
 	}
@@ -177,14 +193,14 @@ func (h *handler) refuse(v access.Verdict, to address.Mailbox) *session.Reply {
 	r := reply(v)
 	args := []any{"from", h.tx.policy.From.String(), "rcpt", to.String(), "client", h.client.String(),
 		"status", r.Status.String(), "reply", r.Text, "by", v.By}
-	h.Log.Info("refused", args...)
+	h.Log.Info("refused", h.tx.joined(args)...)
 	return r
 }
 
 // reply returns the reply of a Reject or a Defer.
 func reply(v access.Verdict) *session.Reply {
 	code, st, text := v.Reply()
-	return &session.Reply{Code: code, Status: st, Text: text}
+	return &session.Reply{Code: code, Status: st, Text: text, Last: code == 521} // RFC 7504 section 3
 }
 
 // isOwnLiteral reports whether a domain is the address that the client has connected to.

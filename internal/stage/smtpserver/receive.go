@@ -136,11 +136,7 @@ func (t *transaction) change(filter string, c milter.Change) error {
 		t.policy.Freeze(content.Quarantine(filter, c))
 		return nil
 	}
-	dsn := ""
-	if t.requireTLS {
-		dsn = requireTLS
-	}
-	return content.ChangeEnvelope(t.envelope, c, dsn)
+	return content.ChangeEnvelope(t.envelope, c, t.recipientDSN())
 }
 
 // spoolFile makes a file for a content too long for the memory.
@@ -254,7 +250,7 @@ func (t *transaction) discard(by string) (postoffice.Accepted, error) {
 	n := t.policy.Taken
 	t.ledger.Accepting().In(id, n)
 	t.ledger.Gone(id, n, "discarded")
-	t.Log.Info("discarded", "id", id.String(), "from", t.envelope.From, "rcpts", n, "client", t.client.String(), "by", by)
+	t.Log.Info("discarded", t.joined([]any{"id", id.String(), "from", t.envelope.From, "rcpts", n, "client", t.client.String(), "by", by})...)
 	return postoffice.Accepted{ID: id}, nil
 }
 
@@ -314,9 +310,25 @@ func (t *transaction) commit(draft *postoffice.Draft) (postoffice.Accepted, erro
 	// Crash: the router's line in the ledger replaces this one.
 	accepting.In(a.ID, t.count())
 	t.disk.End(t.Log, "storage-recovered")
-	t.Log.LogAttrs(t.ctx, slog.LevelInfo, "accepted", slog.String("id", a.ID.String()), slog.String("from", t.envelope.From),
+	attrs := make([]slog.Attr, 0, 6)
+	attrs = append(attrs, slog.String("id", a.ID.String()), slog.String("from", t.envelope.From),
 		slog.Int64("size", a.Size), slog.Int("rcpts", t.count()), slog.String("client", t.client.String()))
+	if n := t.filters.Number(); n != "" {
+		attrs = append(attrs, slog.String(filterID, n))
+	}
+	t.Log.LogAttrs(t.ctx, slog.LevelInfo, "accepted", attrs...)
 	return a, nil
+}
+
+// filterID is the key of the log for the macro i of a message: the filters' own logs have it.
+const filterID = "filterid"
+
+// joined adds the macro i to the fields of a log line, if filters were asked.
+func (t *transaction) joined(args []any) []any {
+	if n := t.filters.Number(); n != "" {
+		args = append(args, filterID, n)
+	}
+	return args
 }
 
 // move moves the draft to router/ or, where a rule, a check or a filter wants so, to
@@ -348,7 +360,7 @@ func (t *transaction) move(draft *postoffice.Draft) (postoffice.Accepted, error)
 // is never answered with 5xx (S21): the client keeps the message.
 func (t *transaction) refusal(err error) *session.Reply {
 	refused := func(r *session.Reply, more ...any) *session.Reply {
-		t.Log.Info("refused", append([]any{"from", t.envelope.From, "client", t.client.String(), "status", r.Status.String(), "reply", r.Text}, more...)...)
+		t.Log.Info("refused", t.joined(append([]any{"from", t.envelope.From, "client", t.client.String(), "status", r.Status.String(), "reply", r.Text}, more...))...)
 		return r
 	}
 	if r := (*access.RefusedError)(nil); errors.As(err, &r) {

@@ -134,11 +134,12 @@ func newServer(c Config) (*server, error) {
 	s := &server{
 		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}),
 		limits: limits.New(c.Limits.Config), memory: memory{most: c.Limits.Memory, log: c.Log}, checks: checks.New(check), certs: certs, meters: newMeters(c.Metrics),
-		filters: content.NewFilters(content.FilterConfig{
-			Milters: c.Filters.Milters, TroubleAccepts: c.Filters.TroubleAccepts, Hostname: c.Hostname, MaxSize: c.Limits.MaxSize, Log: c.Log,
-		}),
 		connections: map[*connection]struct{}{}, idle: make(chan struct{}), protocols: map[session.Role]*session.Server{},
 	}
+	s.filters = content.NewFilters(content.FilterConfig{
+		Milters: c.Filters.Milters, TroubleAccepts: c.Filters.TroubleAccepts, Hostname: c.Hostname, DaemonName: c.Filters.DaemonName,
+		Connections: s.limits.Open, MaxSize: c.Limits.MaxSize, Log: c.Log,
+	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.openUsers(); err != nil {
 		return nil, err

@@ -1,31 +1,36 @@
 package milter
 
 import (
+	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
-
-	"github.com/emersion/go-milter"
 
 	"zmailer/internal/mail/status"
 )
 
-// answer reads what the library gives.
-func (s *Session) answer(a *milter.Action) (Answer, error) {
-	switch a.Code {
-	case milter.ActContinue:
-		return Answer{}, nil
-	case milter.ActAccept:
-		return Answer{Action: Accept}, nil
-	case milter.ActReject:
-		return Answer{Action: Reject}, nil
-	case milter.ActTempFail:
-		return Answer{Action: TempFail}, nil
-	case milter.ActDiscard:
-		return Answer{Action: Discard}, nil
-	case milter.ActReplyCode:
-		return s.reply(a.SMTPCode, a.SMTPText)
+// answer reads a filter's decision; false: the packet is none.
+func answer(code byte, data []byte) (Answer, bool, error) {
+	switch code {
+	case ansContinue:
+		return Answer{}, true, nil
+	case ansAccept:
+		return Answer{Action: Accept}, true, nil
+	case ansReject:
+		return Answer{Action: Reject}, true, nil
+	case ansTempFail:
+		return Answer{Action: TempFail}, true, nil
+	case ansDiscard:
+		return Answer{Action: Discard}, true, nil
+	case ansShutdown, ansConnFail:
+		return Answer{Action: Shutdown}, true, nil
+	case ansSkip:
+		return Answer{Action: skip}, true, nil
+	case ansReply:
+		a, err := reply(data)
+		return a, true, err
 	}
-	return Answer{}, s.trouble("", fmt.Errorf("answer %q is none", byte(a.Code)))
+	return Answer{}, false, nil
 }
 
 // maxText is how much of a filter's reply is passed on. Bytes.
@@ -33,23 +38,31 @@ const maxText = 400
 
 // reply reads a filter's own reply. Of several lines, each of which begins with the code
 // again, one is made.
-func (s *Session) reply(code int, text string) (Answer, error) {
-	r := Answer{Code: code}
-	switch code / 100 {
-	case 4:
+func reply(data []byte) (Answer, error) {
+	all, _, _ := bytes.Cut(data, []byte{0})
+	digits, text := string(all[:min(len(all), 3)]), string(all[min(len(all), 3):])
+	code, err := strconv.ParseUint(digits, 10, 16)
+	r := Answer{Code: int(code)}
+	switch {
+	case err != nil || len(digits) != 3 || text != "" && !strings.ContainsAny(text[:1], " -\r\n"):
+		return Answer{}, fmt.Errorf("%w: reply %.40q has no code", errProtocol, all)
+	case code/100 == 4:
 		r.Action = TempFail
-	case 5:
+	case code/100 == 5:
 		r.Action = Reject
 	default:
-		return Answer{}, s.trouble("", fmt.Errorf("reply %d is neither 4xx nor 5xx", code))
+		return Answer{}, fmt.Errorf("%w: reply %d is neither 4xx nor 5xx", errProtocol, code)
+	}
+	if text != "" {
+		text = text[1:]
 	}
 	var words []string
 	for i, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\r' || r == '\n' }) {
-		if begin := fmt.Sprint(code); i > 0 && (strings.HasPrefix(line, begin+"-") || strings.HasPrefix(line, begin+" ")) {
-			line = line[len(begin)+1:]
+		if i > 0 && (strings.HasPrefix(line, digits+"-") || strings.HasPrefix(line, digits+" ")) {
+			line = line[len(digits)+1:]
 		}
 		first, rest, _ := strings.Cut(line, " ")
-		if c, ok := status.Parse(first); ok && int(c.Class) == code/100 {
+		if c, ok := status.Parse(first); ok && int(c.Class) == int(code)/100 {
 			r.Status, line = first, rest
 		}
 		// A percent sign is doubled for smfi_setreply.

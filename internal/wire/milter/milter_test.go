@@ -208,7 +208,7 @@ func TestTroubleIsAnError(t *testing.T) {
 func TestFilterAtWorkIsNotWaitedForForEver(t *testing.T) {
 	stop := make(chan struct{})
 	cfg := scripted(t, bytes.Repeat(packet('c', ""), 4), func(c net.Conn) {
-		tick := time.NewTicker(20 * time.Millisecond)
+		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
@@ -222,7 +222,7 @@ func TestFilterAtWorkIsNotWaitedForForEver(t *testing.T) {
 		}
 	})
 	defer close(stop)
-	cfg.ContentTimeout = 300 * time.Millisecond
+	cfg.ContentTimeout = 30 * time.Millisecond
 	s := assert.Get(Open(context.Background(), cfg))(t)
 	defer s.Close()
 	begin(t, s)
@@ -375,15 +375,14 @@ func FuzzFilter(f *testing.F) {
 			defer close(done)
 			_, _ = io.Copy(io.Discard, theirs)
 		}()
-		d := newFrames(ours)
 		offer := make(chan error, 1)
 		go func() {
 			_, err := theirs.Write(append(packet('O', "\x00\x00\x00\x06\x00\x00\x00\xff\x00\x00\x00\x00"), answer...))
 			_ = theirs.Close()
 			offer <- err
 		}()
-		c := assert.Get(milter.NewClientWithOptions("x", "x", milter.ClientOptions{Dialer: given{d}, ActionMask: actions6, ProtocolMask: protocol6}).Session())(t)
-		s := &Session{cfg: Config{Network: "tcp", Now: time.Now, ContentTimeout: time.Second}, client: c, frames: d}
+		s := newSession(context.Background(), Config{Network: "tcp", Now: time.Now, Timeout: time.Second, ContentTimeout: time.Second}, ours)
+		assert.Must(t, s.negotiate())
 		if _, err := s.Mail("a@b", nil, Macros{"i", "1"}); err == nil {
 			var body bytes.Buffer
 			a, changes, err := s.Content(envelope.Fields([]byte("A: b\n")), strings.NewReader("body"), &body, nil)
@@ -399,10 +398,6 @@ func FuzzFilter(f *testing.F) {
 		<-done
 	})
 }
-
-type given struct{ c net.Conn }
-
-func (g given) Dial(string, string) (net.Conn, error) { return g.c, nil }
 
 // scripted returns a filter that agrees to what we offer and then sends bytes, whatever
 // it receives.

@@ -10,6 +10,7 @@
 package content
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -39,9 +40,16 @@ type FilterConfig struct {
 	// deferred.
 	TroubleAccepts bool
 	Hostname       string
-	MaxSize        int64 // of a body that a filter makes; 0: no limit
-	Log            *slog.Logger
+	// DaemonName is the macro {daemon_name} by role (MILTERDAEMONNAME); without one it is
+	// Hostname.
+	DaemonName map[session.Role]string
+	// Connections returns how many connections a client has; nil: they are not counted.
+	Connections func(netip.Addr) int
+	MaxSize     int64 // of a body that a filter makes; 0: no limit
+	Log         *slog.Logger
 }
+
+func (c *FilterConfig) daemonName(r session.Role) string { return cmp.Or(c.DaemonName[r], c.Hostname) }
 
 // filterCause follows the inode in the name of a file in freezer/ that a filter quarantined.
 const filterCause = "filter"
@@ -75,7 +83,9 @@ type Session struct {
 	ctx       context.Context
 	client    session.Client
 	open      []*filterSession
-	number    string         // of the transaction, for the macro i
+	number    string         // of the transaction, for the macro i and the log; "": no filter is asked
+	known     milter.Macros  // of the client; nil: not made yet
+	of        key            // the client that they are of
 	failed    access.Verdict // what applies to all further commands of the transaction
 	discarded string         // the filter that has discarded the message; ""
 }
@@ -91,9 +101,9 @@ type filterSession struct {
 
 // known is the client as a filter knows it; with another value a new session begins.
 type known struct {
-	addr             netip.AddrPort
-	name, helo, user string
-	tls              bool
+	addr       netip.AddrPort
+	name, helo string
+	tls        *tls.ConnectionState
 }
 
 // Session begins with a connection. ctx ends what the filters are asked.
@@ -103,6 +113,10 @@ func (f *Filters) Session(ctx context.Context) Session { return Session{Filters:
 func (s *Session) Wanted() bool {
 	return s.failed.Action != access.None || slices.ContainsFunc(s.open, func(f *filterSession) bool { return !f.off })
 }
+
+// Number returns the macro i of the message, under which filters log it; "": no filter was
+// asked.
+func (s *Session) Number() string { return s.number }
 
 // Discarded returns the filter that has discarded the message; "": none has.
 func (s *Session) Discarded() string { return s.discarded }
@@ -115,10 +129,7 @@ func (s *Session) Mail(c session.Client, from address.Mailbox, params []string) 
 	if s.Filters == nil || len(s.list) == 0 {
 		return access.Verdict{}
 	}
-	s.client = c
-	for i := len(s.open); i < len(s.list); i++ {
-		s.open = append(s.open, &filterSession{filter: s.list[i]})
-	}
+	s.begin(c)
 	s.failed, s.discarded = access.Verdict{}, ""
 	s.number = strconv.FormatInt(time.Now().Unix(), 36) + "." + strconv.FormatUint(transactions.Add(1), 36)
 	for _, f := range s.open {
@@ -130,17 +141,31 @@ func (s *Session) Mail(c session.Client, from address.Mailbox, params []string) 
 			if err != nil || a.Action != milter.Continue {
 				return a, err
 			}
-			return f.open.Mail(from.String(), params, s.macros("{mail_addr}", from.String(), "{mail_host}", from.Domain, "{mail_mailer}", "smtp"))
+			return f.open.Mail(from.String(), params, s.macros("{mail_addr}", from.String(), "{mail_host}", from.Domain, "{mail_mailer}", "smtp", "{auth_author}", author(params)))
 		}
-		before := f.open
-		a, err := mail()
-		if err != nil && before != nil && f.open == before {
-			// It was restarted since the last message: the process that runs now has no session.
-			f.close()
-			return mail()
-		}
-		return a, err
+		return f.again(mail)
 	})
+}
+
+// begin notes the client that the filters are asked about.
+func (s *Session) begin(c session.Client) {
+	s.client = c
+	for i := len(s.open); i < len(s.list); i++ {
+		s.open = append(s.open, &filterSession{filter: s.list[i]})
+	}
+}
+
+// again takes a step that a filter's session may begin with, a second time if the session
+// was open before and has ended: the filter was restarted since the last message, and the
+// process that runs now has no session.
+func (f *filterSession) again(step func() (milter.Answer, error)) (milter.Answer, error) {
+	before := f.open
+	a, err := step()
+	if err != nil && before != nil && f.open == before {
+		f.close()
+		return step()
+	}
+	return a, err
 }
 
 // Rcpt asks the filters about one recipient; None: they accept it.
@@ -150,6 +175,48 @@ func (s *Session) Rcpt(to address.Mailbox, params []string) access.Verdict {
 	}
 	return s.each(func(f *filterSession) (milter.Answer, error) {
 		return f.open.Rcpt(to.String(), params, s.macros("{rcpt_addr}", to.String(), "{rcpt_host}", to.Domain, "{rcpt_mailer}", "smtp"))
+	})
+}
+
+// Refused shows a recipient that was refused to the filters that want to see those.
+func (s *Session) Refused(to address.Mailbox, params []string, code status.Code, text string) {
+	for _, f := range s.open {
+		if f.off || f.open == nil || s.failed.Action != access.None {
+			continue
+		}
+		err := f.open.RefusedRcpt(to.String(), params, s.macros("{rcpt_addr}", text, "{rcpt_host}", code.String(), "{rcpt_mailer}", "error"))
+		if err != nil {
+			s.troubled(f, err)
+		}
+	}
+}
+
+// Data passes on DATA, or the first BDAT; None: the filters accept it.
+func (s *Session) Data() access.Verdict {
+	if len(s.open) == 0 {
+		return access.Verdict{}
+	}
+	v := s.each(func(f *filterSession) (milter.Answer, error) { return f.open.Data(s.macros()) })
+	if s.failed.Action != access.None {
+		return access.Verdict{} // it is the answer to the content
+	}
+	return v
+}
+
+// Unknown passes on a command that the server does not know; None: it is answered as usual.
+func (s *Session) Unknown(c session.Client, line string) access.Verdict {
+	if s.Filters == nil || len(s.list) == 0 {
+		return access.Verdict{}
+	}
+	s.begin(c)
+	return s.each(func(f *filterSession) (milter.Answer, error) {
+		return f.again(func() (milter.Answer, error) {
+			a, err := s.connect(f)
+			if err != nil || a.Action != milter.Continue {
+				return a, err
+			}
+			return f.open.Unknown(line, s.macros())
+		})
 	})
 }
 
@@ -194,6 +261,10 @@ func (s *Session) verdict(f *filterSession, a milter.Answer, err error) access.V
 		if v.Code == 0 {
 			v.Code = 451
 		}
+	case milter.Shutdown:
+		// After a 421 the connection is closed.
+		v.Action, v.Code, v.Status = access.Defer, 421, status.Code{Class: 4, Subject: 7, Detail: 0}
+		v.Text = s.cfg.Hostname + " Server closing connection"
 	default:
 		return access.Verdict{}
 	}
@@ -229,7 +300,7 @@ func (f *filterSession) close() {
 // holds for each message of this client.
 func (s *Session) connect(f *filterSession) (milter.Answer, error) {
 	c := &s.client
-	now := known{c.Addr, c.Name, c.Helo, c.User, c.TLS != nil}
+	now := known{c.Addr, c.Name, c.Helo, c.TLS}
 	if f.open != nil && f.known == now {
 		return f.client, nil
 	}
@@ -252,27 +323,6 @@ func (s *Session) connect(f *filterSession) (milter.Answer, error) {
 	}
 	f.client = a
 	return a, err
-}
-
-// macros returns those of every step, and more.
-func (s *Session) macros(more ...string) milter.Macros {
-	c := &s.client
-	m := milter.Macros{"j", s.cfg.Hostname, "v", "zmailer", "i", s.number, "{daemon_name}", string(c.Role)}
-	if c.Addr.IsValid() {
-		m = append(m, "{client_addr}", c.IP().String(), "{client_port}", strconv.Itoa(int(c.Addr.Port())))
-		name := c.Name
-		if name == "" {
-			name = "unknown"
-		}
-		m = append(m, "{client_name}", name, "{client_ptr}", name, "_", name+" ["+c.IP().String()+"]")
-	}
-	if c.User != "" {
-		m = append(m, "{auth_authen}", c.User)
-	}
-	if c.TLS != nil {
-		m = append(m, "{tls_version}", tls.VersionName(c.TLS.Version), "{cipher}", tls.CipherSuiteName(c.TLS.CipherSuite))
-	}
-	return append(m, more...)
 }
 
 // Content gives the message to the filters, one after the other, and makes their changes:
@@ -367,7 +417,7 @@ func (r *errorKeeper) Write(b []byte) (int, error) {
 }
 
 // ChangeEnvelope makes a change of a filter in an envelope; dsn is what a recipient that the
-// filter adds gets on its todsn line.
+// filter adds gets on its todsn line beside its own parameters.
 func ChangeEnvelope(e *envelope.Envelope, c milter.Change, dsn string) error {
 	m, err := address.Parse(bracketed(c.Address))
 	if err != nil {
@@ -379,13 +429,17 @@ func ChangeEnvelope(e *envelope.Envelope, c milter.Change, dsn string) error {
 	}
 	switch {
 	case c.Kind == milter.ChangeSender:
-		e.From = m.String()
+		return changeSender(e, m, c.Params)
 	case m.IsNull():
 		return fmt.Errorf("%w: the null address is no recipient", errChange)
 	case c.Kind == milter.DeleteRecipient:
 		e.Recipients = slices.DeleteFunc(e.Recipients, same)
 	case !slices.ContainsFunc(e.Recipients, same):
-		r := envelope.Recipient{Address: m.String(), DSN: dsn}
+		own, err := session.ParseRcptParams(strings.Fields(c.Params))
+		if err != nil {
+			return fmt.Errorf("%w: %w", errChange, err)
+		}
+		r := envelope.Recipient{Address: m.String(), DSN: own.DSN(dsn)}
 		size := r.Size()
 		for _, have := range e.Recipients {
 			size += have.Size()
@@ -395,6 +449,17 @@ func ChangeEnvelope(e *envelope.Envelope, c milter.Change, dsn string) error {
 		}
 		e.Recipients = append(e.Recipients, r)
 	}
+	return nil
+}
+
+// changeSender replaces the sender, and of its parameters those that the filter names.
+func changeSender(e *envelope.Envelope, to address.Mailbox, params string) error {
+	own, err := session.ParseMailParams(strings.Fields(params))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errChange, err)
+	}
+	e.From = to.String()
+	e.EnvID, e.NotaryRet = cmp.Or(own.EnvID, e.EnvID), cmp.Or(own.Ret, e.NotaryRet)
 	return nil
 }
 
@@ -414,7 +479,7 @@ func bracketed(s string) string {
 
 // Reset ends a transaction with the filters.
 func (s *Session) Reset() {
-	s.failed, s.discarded = access.Verdict{}, ""
+	s.failed, s.discarded, s.number = access.Verdict{}, "", ""
 	for _, f := range s.open {
 		if f.open == nil {
 			continue

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/wire/milter"
@@ -178,7 +179,7 @@ func (l *Message) change(c milter.Change) error {
 	case milter.AddField:
 		l.fields = append(l.fields, f)
 	case milter.InsertField:
-		l.insert(c.Index, f)
+		l.insert(c.Index-1, f) // our Received field, which the router puts on top, is number 0
 	case milter.ChangeField:
 		l.changeField(max(c.Index, 1), c.Value != "", f)
 	}
@@ -226,18 +227,47 @@ func fieldLines(name, value string) []byte {
 	value = strings.NewReplacer("\r", "", "\x00", "?").Replace(value)
 	b := append([]byte(name), ':')
 	for i, line := range strings.Split(value, "\n") {
+		begin := 0
 		if i > 0 {
 			if strings.Trim(line, " \t") == "" {
 				continue
 			}
 			b = append(b, '\n')
+			begin = len(b)
 			if !isFolding(line[0]) {
 				b = append(b, '\t')
 			}
 		}
-		b = append(b, line...)
+		b = appendFolded(b, begin, line)
 	}
 	return append(b, '\n')
+}
+
+// maxLine is the longest line of a message without its line end (RFC 5322 section 2.1.1).
+// Bytes.
+const maxLine = 998
+
+// appendFolded appends a line to what begins at b[begin]. One that becomes longer than maxLine
+// is folded before its last blank that fits, or anywhere if it has none, as Postfix does
+// (smtp_line_length_limit).
+func appendFolded(b []byte, begin int, line string) []byte {
+	for len(b)-begin+len(line) > maxLine {
+		fits := maxLine - (len(b) - begin)
+		cut := strings.LastIndexAny(line[:fits+1], " \t")
+		// A line must not be of blanks alone: some programs end the header there.
+		if cut < 0 || strings.Trim(line[:cut], " \t") == "" && begin > 0 || strings.Trim(line[cut:], " \t") == "" {
+			cut = fits
+			for cut > fits-utf8.UTFMax && !utf8.RuneStart(line[cut]) {
+				cut--
+			}
+		}
+		b = append(append(b, line[:cut]...), '\n')
+		begin = len(b)
+		if line = line[cut:]; !isFolding(line[0]) {
+			b = append(b, ' ')
+		}
+	}
+	return append(b, line...)
 }
 
 // lineWriter turns CRLF into LF, in pieces of any size.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -53,8 +54,8 @@ var commands = makeCommands([]command{
 	{verb: "XCLIENT", states: 1<<connected | 1<<greeted, run: (*Conn).xclient},
 })
 
-// unknown is every other command.
-var unknown = command{states: inAny, run: func(c *Conn, _ string) { c.reply(replyUnknown) }}
+// unknown is every other command; its argument is the whole line.
+var unknown = command{states: inAny, run: (*Conn).unknown}
 
 func makeCommands(list []command) map[string]*command {
 	m := make(map[string]*command, len(list))
@@ -97,6 +98,9 @@ func (c *Conn) answer(line []byte) {
 	var arg string
 	c.command, arg = parseCommand(line)
 	c.errors.begin(c.command)
+	if c.command == &unknown {
+		arg = string(line)
+	}
 	switch {
 	case c.command != &unknown && bytes.ContainsFunc(line, isControl):
 		c.reply(replyCharacters)
@@ -210,9 +214,22 @@ func (c *Conn) rcptTo(arg string) {
 
 // data answers DATA.
 func (c *Conn) data(string) {
+	if r := c.handler.Data(); r != nil {
+		c.reply(r)
+		return
+	}
 	c.reply(replyData)
 	c.content = Content{limit: c.config.MaxSize, in: &c.wire, dots: true}
 	c.receive()
+}
+
+// unknown answers a command that is none of the table's.
+func (c *Conn) unknown(line string) {
+	r := replyUnknown
+	if c.handler != nil {
+		r = cmp.Or(c.handler.Unknown(line), r)
+	}
+	c.reply(r)
 }
 
 // rset answers RSET.
@@ -275,11 +292,15 @@ func (c *Conn) bdat(arg string) {
 		return
 	}
 	c.chunks = chunks{conn: c, content: &c.content, chunk: b}
+	r := c.outOfOrder()
 	if c.state == inRcpt {
+		r = c.handler.Data()
+	}
+	if r == nil {
 		c.content = Content{limit: c.config.MaxSize, in: &c.chunks}
 		c.receive()
 	} else {
-		c.reply(c.outOfOrder())
+		c.reply(r)
 		for c.chunks.skip(len(c.chunks.peek())); c.chunks.chunk.left > 0 && c.more() == nil; {
 			c.chunks.skip(len(c.chunks.peek()))
 		}

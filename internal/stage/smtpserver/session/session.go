@@ -22,7 +22,7 @@
 //	AUTH ETRN       503         2xx            503             503
 //	STARTTLS        220, TLS, connected in each state
 //	XCLIENT         220 connected 220 connected 503            503
-//	NOOP HELP VRFY EXPN          in each state, which they leave alone
+//	NOOP HELP VRFY EXPN, unknown in each state, which they leave alone
 //	QUIT            221, the end, in each state
 //
 // A command that is refused (4xx, 5xx) leaves the state as it is. DATA and BDAT answer 554 if
@@ -74,6 +74,8 @@ type Client struct {
 	Helo  string               // the name in its greeting
 	TLS   *tls.ConnectionState // nil: no TLS
 	User  string               // given by XCLIENT
+	// Mechanism is how User authenticated: the word behind AUTH, or XCLIENT.
+	Mechanism string
 }
 
 // String returns the client's address and port for the log.
@@ -132,6 +134,11 @@ type Handler interface {
 	ETRN(arg string) *Reply
 	Mail(m *Mail) *Reply
 	Rcpt(r *Rcpt) *Reply
+	// Data is called at DATA and at the first BDAT of a message, before any content is read. A
+	// reply refuses the command, and the transaction stays as it is.
+	Data() *Reply
+	// Unknown answers a command that the loop does not know; nil: as usual.
+	Unknown(line string) *Reply
 	// Content stores the message and answers it. It reads c to its end, also in order to
 	// refuse the message: the client listens to nothing before that.
 	Content(c *Content) *Reply

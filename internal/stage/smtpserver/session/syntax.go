@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -156,6 +157,40 @@ func (r *Rcpt) param(key, value string, utf8 bool) (ok, known bool) {
 		return false, true
 	}
 	return false, false
+}
+
+// DSN returns the parameters as a todsn line has them, with more behind them.
+func (r *Rcpt) DSN(more string) string {
+	var words []string
+	if r.Notify != "" {
+		words = append(words, "NOTIFY="+r.Notify)
+	}
+	if r.ORCPT != "" {
+		words = append(words, "ORCPT="+r.ORCPT)
+	}
+	if more != "" {
+		words = append(words, more)
+	}
+	return strings.Join(words, " ")
+}
+
+// ParseRcptParams reads parameters of RCPT that a program gives in place of a client.
+func ParseRcptParams(params []string) (*Rcpt, error) {
+	r := &Rcpt{Params: params}
+	return r, paramError(eachParam("RCPT", params, func(key, value string, _ bool) (ok, known bool) { return r.param(key, value, true) }))
+}
+
+// ParseMailParams is the same for MAIL.
+func ParseMailParams(params []string) (*Mail, error) {
+	m := &Mail{Params: params}
+	return m, paramError(eachParam("MAIL", params, m.param))
+}
+
+func paramError(r *Reply) error {
+	if r == nil {
+		return nil
+	}
+	return errors.New(r.Text)
 }
 
 // eachParam reads the parameters of a command, "KEY" or "KEY=value" (RFC 5321 section

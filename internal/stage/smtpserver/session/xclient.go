@@ -47,7 +47,7 @@ func parseXCLIENT(arg string, c Client) (Client, error) {
 	}
 	addr, port := c.Addr.Addr(), c.Addr.Port()
 	if text, ok := given["ADDR"]; ok {
-		c.Name, c.User, c.Helo, addr, port = "", "", "", UnknownClient().Addr(), 0
+		c.Name, c.User, c.Mechanism, c.Helo, addr, port = "", "", "", "", UnknownClient().Addr(), 0
 		if text != "" {
 			if addr, err = parseXCLIENTAddr(text); err != nil {
 				return c, err
@@ -73,7 +73,10 @@ func parseXCLIENT(arg string, c Client) (Client, error) {
 		case "HELO":
 			c.Helo = value
 		case "LOGIN":
-			c.User = value
+			c.User, c.Mechanism = value, ""
+			if value != "" {
+				c.Mechanism = "XCLIENT"
+			}
 		case "PROTO":
 			if value != "" && !strings.EqualFold(value, "SMTP") && !strings.EqualFold(value, "ESMTP") {
 				return c, errors.New("PROTO must be SMTP or ESMTP")

@@ -8,22 +8,22 @@ import (
 )
 
 func TestXCLIENTAttributes(t *testing.T) {
-	was := Client{Addr: netip.MustParseAddrPort("127.0.0.1:9"), Name: "localhost", Helo: "proxy", User: "root", Role: RoleMX}
+	was := Client{Addr: netip.MustParseAddrPort("127.0.0.1:9"), Name: "localhost", Helo: "proxy", Mechanism: "XCLIENT", User: "root", Role: RoleMX}
 	at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 	for name, test := range map[string]struct {
 		arg  string
 		want Client
 		bad  bool
 	}{
-		"only a name":              {arg: "NAME=x.example", want: Client{Addr: was.Addr, Name: "x.example", Helo: "proxy", User: "root"}},
+		"only a name":              {arg: "NAME=x.example", want: Client{Addr: was.Addr, Name: "x.example", Helo: "proxy", Mechanism: "XCLIENT", User: "root"}},
 		"another address":          {arg: "addr=192.0.2.1", want: Client{Addr: at("192.0.2.1:0")}},
-		"order does not matter":    {arg: "PORT=7 NAME=x LOGIN=ann ADDR=192.0.2.1", want: Client{Addr: at("192.0.2.1:7"), Name: "x", User: "ann"}},
+		"order does not matter":    {arg: "PORT=7 NAME=x LOGIN=ann ADDR=192.0.2.1", want: Client{Addr: at("192.0.2.1:7"), Name: "x", Mechanism: "XCLIENT", User: "ann"}},
 		"IPv6":                     {arg: "ADDR=IPV6:2001:db8::1", want: Client{Addr: at("[2001:db8::1]:0")}},
 		"IPv4 in IPv6":             {arg: "ADDR=IPv6:::ffff:192.0.2.1", want: Client{Addr: at("192.0.2.1:0")}},
 		"unavailable":              {arg: "ADDR=[UNAVAILABLE] NAME=[TEMPUNAVAIL]", want: Client{Addr: UnknownClient()}},
-		"xtext":                    {arg: "LOGIN=ann+40example.net HELO=+3Dx", want: Client{Addr: was.Addr, Name: "localhost", Helo: "=x", User: "ann@example.net"}},
+		"xtext":                    {arg: "LOGIN=ann+40example.net HELO=+3Dx", want: Client{Addr: was.Addr, Name: "localhost", Helo: "=x", Mechanism: "XCLIENT", User: "ann@example.net"}},
 		"nobody":                   {arg: "LOGIN=[UNAVAILABLE]", want: Client{Addr: was.Addr, Name: "localhost", Helo: "proxy"}},
-		"ignored":                  {arg: "PROTO=ESMTP DESTADDR=192.0.2.2 DESTPORT=25", want: Client{Addr: was.Addr, Name: "localhost", Helo: "proxy", User: "root"}},
+		"ignored":                  {arg: "PROTO=ESMTP DESTADDR=192.0.2.2 DESTPORT=25", want: Client{Addr: was.Addr, Name: "localhost", Helo: "proxy", Mechanism: "XCLIENT", User: "root"}},
 		"no value":                 {arg: "ADDR", bad: true},
 		"no address":               {arg: "ADDR=localhost", bad: true},
 		"a zone":                   {arg: "ADDR=IPV6:fe80::1%eth0", bad: true},

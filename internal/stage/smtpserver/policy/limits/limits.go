@@ -273,6 +273,16 @@ func (l *Limits) Connect(a netip.Addr) (done func(), err error) {
 	}, nil
 }
 
+// Open returns how many connections of an address are open; 0 for one that is not counted.
+func (l *Limits) Open(a netip.Addr) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if one := l.accounts[who(a, "")]; one != nil {
+		return one.open
+	}
+	return 0
+}
+
 // Rates are the rates of one user or sender in place of the configured ones.
 type Rates struct {
 	Messages, Recipients *Rate // nil: the configured one

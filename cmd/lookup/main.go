@@ -1,4 +1,4 @@
-// Command lookup answers the router's lookups in a SQLite file or an LDAP directory.
+// Command lookup answers the daemons' lookups in databases, directories and web services.
 package main
 
 import (
@@ -13,16 +13,16 @@ import (
 )
 
 const description = `Answers lookups on standard input and output by the socketmap protocol
-(socketmap_table(5)), one at a time. The router starts it for the sources sqlite:FILE and
-ldap:FILE of ROUTES, ALIASES, FQDNALIASES and LOCALNAMES; FILE defines the query, and is
-read again when it changes. docs/tables.md describes its settings. By hand:
+(socketmap_table(5)), one at a time. The daemons start it for the sources sqlite:FILE,
+ldap:FILE, pgsql:FILE, mysql:FILE, redis:FILE and http:FILE of their tables; FILE defines the
+query, and is read again when it changes. docs/tables.md describes its settings. By hand:
 
     printf '12:aliases bond,' | lookup sqlite:/etc/zmailer/users.sqlite
     12:OK jane, joe,
 
 OK and a value, or NOTFOUND, is the answer of the database or directory. TEMP and TIMEOUT
-give the reason why the query failed; the router then defers the message. lookup changes
-nothing, and logs to standard error.
+give the reason why the query failed; the router then defers the message. lookup uses 512 MB
+of memory at most, and logs to standard error.
 
 lookup pam SERVICE checks one password by PAM for smtpserver (docs/auth.md): a line of JSON
 in, one out.
@@ -35,8 +35,8 @@ Exit codes: 0 standard input has ended, 1 the input is not in the socketmap prot
 func main() {
 	config.Main(&cli.App{
 		Name:        "lookup",
-		Usage:       "answer lookups in SQLite files and LDAP directories, check passwords by PAM",
-		UsageText:   "lookup [--timeout INTERVAL] sqlite:FILE | ldap:FILE | pam SERVICE",
+		Usage:       "answer lookups in databases and directories, check passwords by PAM",
+		UsageText:   "lookup [--timeout INTERVAL] SCHEME:FILE | pam SERVICE",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "answer TIMEOUT after `INTERVAL`"},
@@ -52,7 +52,7 @@ func run(c *cli.Context) error {
 		return lookup.CheckPassword(lookup.PAM{Service: c.Args().Get(1), Dir: c.String("pam-dir"), In: os.Stdin, Out: os.Stdout})
 	}
 	if c.NArg() != 1 {
-		return cli.Exit("one source is required, sqlite:FILE or ldap:FILE, or pam SERVICE; see --help", config.ExitUsage)
+		return cli.Exit("one source is required, such as sqlite:FILE or ldap:FILE, or pam SERVICE; see --help", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {
@@ -63,6 +63,9 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
+	if err := lookup.LimitMemory(); err != nil {
+		return err
+	}
 	return lookup.Run(c.Context, lookup.Config{
 		Source: c.Args().First(), Timeout: c.Duration("timeout"), In: os.Stdin, Out: os.Stdout, Log: log,
 	})

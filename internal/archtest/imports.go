@@ -128,9 +128,12 @@ func forTests() []string {
 // what they cost in memory and crashes stays out of the daemons.
 func heavy() map[string]string {
 	return map[string]string{
-		"modernc.org/sqlite":           "internal/lookup/sqlite",
-		"github.com/go-ldap/ldap/v3":   "internal/lookup/ldap",
-		"github.com/ebitengine/purego": "internal/lookup/pam",
+		"modernc.org/sqlite":             "internal/lookup/sqlite",
+		"github.com/go-ldap/ldap/v3":     "internal/lookup/ldap",
+		"github.com/jackc/pgx/v5":        "internal/lookup/pgsql",
+		"github.com/go-sql-driver/mysql": "internal/lookup/mysql",
+		"github.com/gomodule/redigo":     "internal/lookup/redis",
+		"github.com/ebitengine/purego":   "internal/lookup/pam",
 		// It asks the terminal for its colours when it is linked, before main.
 		"github.com/charmbracelet/bubbletea": "internal/ui/top/live",
 		// A megabyte and more in a program that starts and is a daemon; its tests may.

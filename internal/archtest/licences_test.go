@@ -21,6 +21,8 @@ func licenceOf(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	has := func(phrase string) bool { return strings.Contains(strings.ToLower(text), strings.ToLower(phrase)) }
 	switch {
+	case strings.HasPrefix(text, "Mozilla Public License Version 2.0"): // it names the GPL as another choice
+		return "MPL-2.0"
 	case has("GNU GENERAL PUBLIC") || has("GNU LESSER") || has("GNU AFFERO") || has("Mozilla Public License"):
 		return ""
 	case has("Apache License Version 2.0") || has("Apache License, Version 2.0"):
@@ -39,6 +41,8 @@ func licenceOf(text string) string {
 var compatible = map[string]bool{
 	"MIT": true, "BSD-2-Clause": true, "BSD-3-Clause": true, "Apache-2.0": true, "ISC": true,
 	"BSD-3-Clause OR GPL-2.0-only": true,
+	// It holds for the files of the module alone (section 3.3), which are linked unchanged.
+	"MPL-2.0": true,
 }
 
 // Every module that a program of ours links has a licence that is compatible with ours, and
@@ -90,7 +94,7 @@ func TestLicencesOfDependenciesAreCompatible(t *testing.T) {
 
 func TestUnknownLicencesAreNotCompatible(t *testing.T) {
 	for name, text := range map[string]string{
-		"empty": "", "GPL": "GNU GENERAL PUBLIC LICENSE Version 3", "MPL": "Mozilla Public License Version 2.0",
+		"empty": "", "GPL": "GNU GENERAL PUBLIC LICENSE Version 3", "MPL": "Mozilla Public License Version 1.1",
 		"own words": "You may look at this code.",
 	} {
 		if l := licenceOf(text); compatible[l] {

@@ -1,14 +1,15 @@
-// Package lookup answers lookups in a SQLite file or an LDAP directory: the program
-// lookup, which the router runs as a child and asks on its standard input by the socketmap
-// protocol. The two libraries are linked into this program alone, so that neither their
-// memory nor their crashes are the router's.
+// Package lookup answers lookups in databases, directories and web services: the program
+// lookup, which the router and smtpserver run as a child and ask on its standard input by
+// the socketmap protocol. The libraries are linked into this program alone, so that neither
+// their memory nor their crashes are the daemons'. Its own memory is limited (LimitMemory): a
+// server that answers without end ends it, and its caller starts another.
 //
-// It owns nothing on disk and changes nothing, in the database neither.
+// It owns nothing on disk.
 //
 // Diagnostics: Run returns a *config.Error for a source or settings that cannot be used
 // when it starts, and an error if the other side does not speak the protocol. Whatever
 // keeps it from an answer is answered with TEMP or TIMEOUT and a reason; NOTFOUND is said
-// only if the database or the directory was asked, answered whole and had nothing.
+// only if what was asked answered whole and had nothing.
 package lookup
 
 import (
@@ -18,21 +19,28 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"zmailer/internal/lookup/ldap"
+	"zmailer/internal/lookup/mysql"
 	"zmailer/internal/lookup/pam"
+	"zmailer/internal/lookup/pgsql"
+	"zmailer/internal/lookup/redis"
 	"zmailer/internal/lookup/settings"
 	"zmailer/internal/lookup/sqlite"
+	"zmailer/internal/lookup/web"
 	"zmailer/internal/run/config"
 	"zmailer/internal/wire/socketmap"
 )
 
 // Config names the source and the streams of requests and answers.
 type Config struct {
-	Source  string        // sqlite:FILE or ldap:FILE; the file has the rest
+	Source  string        // SCHEME:FILE, of settings.Schemes; the file has the rest
 	Timeout time.Duration // of one lookup
 	In      io.Reader
 	Out     io.Writer
@@ -49,6 +57,18 @@ type database interface {
 	// Lookup returns a key's value. ok is false only if there is surely no such key.
 	Lookup(ctx context.Context, key string) (text string, ok bool, err error)
 	Close() error
+}
+
+// maxMemory is how much memory the program may have for its data.
+const maxMemory = 512 << 20
+
+// LimitMemory limits the memory of this process, which is to be the program lookup.
+func LimitMemory() error {
+	debug.SetMemoryLimit(maxMemory / 2)
+	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: maxMemory, Max: maxMemory}); err != nil {
+		return fmt.Errorf("limit the memory to %d bytes: %w", maxMemory, err)
+	}
+	return nil
 }
 
 // Run answers until the other side ends or ctx is done.
@@ -99,30 +119,64 @@ func (s *server) load() error {
 	if err != nil {
 		read = stamp{} // the settings' error says it better
 	}
-	var db database
-	switch s.scheme {
-	case "sqlite":
-		c, err := settings.ReadSQLite(s.path)
-		if err != nil {
-			return err
-		}
-		db = sqlite.Open(c, s.c.Timeout)
-	case "ldap":
-		c, err := settings.ReadLDAP(s.path)
-		if err != nil {
-			return err
-		}
-		if db, err = ldap.Open(c, s.c.Timeout); err != nil {
-			return &config.Error{File: s.path, Reason: "cannot be used", Err: err}
-		}
-	default:
-		return &config.Error{File: s.c.Source, Reason: "want sqlite:FILE or ldap:FILE"}
+	db, err := s.open()
+	if err != nil {
+		return err
 	}
 	if s.db != nil {
 		s.db.Close()
 	}
 	s.db, s.read = db, read
 	return nil
+}
+
+// open reads the settings.
+func (s *server) open() (database, error) {
+	opened := func(db database, err error) (database, error) {
+		if err != nil {
+			return nil, &config.Error{File: s.path, Reason: "cannot be used", Err: err}
+		}
+		return db, nil
+	}
+	switch s.scheme {
+	case "sqlite":
+		c, err := settings.ReadSQLite(s.path)
+		if err != nil {
+			return nil, err
+		}
+		return sqlite.Open(c, s.c.Timeout), nil
+	case "ldap":
+		c, err := settings.ReadLDAP(s.path)
+		if err != nil {
+			return nil, err
+		}
+		return opened(ldap.Open(c, s.c.Timeout))
+	case "pgsql":
+		c, err := settings.ReadSQL(s.scheme, s.path)
+		if err != nil {
+			return nil, err
+		}
+		return opened(pgsql.Open(c, s.c.Timeout))
+	case "mysql":
+		c, err := settings.ReadSQL(s.scheme, s.path)
+		if err != nil {
+			return nil, err
+		}
+		return opened(mysql.Open(c, s.c.Timeout))
+	case "redis":
+		c, err := settings.ReadRedis(s.path)
+		if err != nil {
+			return nil, err
+		}
+		return opened(redis.Open(c, s.c.Timeout))
+	case "http":
+		c, err := settings.ReadHTTP(s.path)
+		if err != nil {
+			return nil, err
+		}
+		return opened(web.Open(c, s.c.Timeout))
+	}
+	return nil, &config.Error{File: s.c.Source, Reason: "want FILE behind one of " + strings.Join(settings.Schemes(), ": ") + ":"}
 }
 
 func (s *server) answer(ctx context.Context, key string) socketmap.Reply {

@@ -24,6 +24,10 @@ func Open(source string, o Options) (Table, error) {
 		return openFile(s, o)
 	case "db":
 		return openDB(s, o) // faster than a cache
+	case "regexp":
+		return openPatterns(s, o)
+	case "pipemap", "unionmap":
+		return openCombined(s, o)
 	case "socket":
 		t, err = openSocket(s, o)
 	case "exec":

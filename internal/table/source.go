@@ -6,32 +6,32 @@ import (
 	"slices"
 	"strings"
 
+	"zmailer/internal/lookup/settings"
 	"zmailer/internal/run/config"
 )
 
 // Source is one of the sources in a setting, taken apart.
 type Source struct {
 	Text   string // as it is written in the setting
-	Scheme string // file, db, sqlite, ldap, exec, socket
+	Scheme string // of schemes
 	Rest   string // what follows the colon
 }
 
-func schemes() []string { return []string{"file", "db", "sqlite", "ldap", "exec", "socket"} }
+func schemes() []string {
+	return slices.Concat([]string{"file", "db", "regexp"}, settings.Schemes(), []string{"exec", "socket", "pipemap", "unionmap"})
+}
 
 // IsScheme reports whether a word is a kind of source.
 func IsScheme(word string) bool { return slices.Contains(schemes(), word) }
 
 // Split returns the sources of a setting, which are separated by blanks. One that has
-// blanks itself is quoted: ALIASES="aliases 'exec:/usr/lib/users --shop'".
+// blanks itself outside braces is quoted: ALIASES="aliases 'exec:/usr/lib/users --shop'".
 func Split(setting string) ([]string, error) {
 	var list []string
 	for rest := strings.TrimLeft(setting, " \t"); rest != ""; rest = strings.TrimLeft(rest, " \t") {
 		quote := rest[0]
 		if quote != '\'' && quote != '"' {
-			word := rest
-			if end := strings.IndexAny(rest, " \t"); end >= 0 {
-				word = rest[:end]
-			}
+			word := rest[:wordEnd(rest)]
 			list = append(list, word)
 			rest = rest[len(word):]
 			continue
@@ -44,6 +44,24 @@ func Split(setting string) ([]string, error) {
 		rest = rest[end+2:]
 	}
 	return list, nil
+}
+
+// wordEnd returns where the first word of s ends: at a blank outside braces.
+func wordEnd(s string) int {
+	depth := 0
+	for i := range len(s) {
+		switch s[i] {
+		case '{':
+			depth++
+		case '}':
+			depth--
+		case ' ', '\t':
+			if depth <= 0 {
+				return i
+			}
+		}
+	}
+	return len(s)
 }
 
 // Parse takes a source apart. Paths become absolute, relative ones from dir. A source
@@ -59,11 +77,16 @@ func Parse(source, dir string) (Source, error) {
 		return s, &config.Error{File: source, Reason: fmt.Sprintf(format, args...)}
 	}
 	switch scheme {
-	case "file", "db", "sqlite", "ldap":
-		if rest == "" {
-			return bad("no path behind %s:", scheme)
+	case "pipemap", "unionmap":
+		list, err := parts(rest)
+		if err != nil {
+			return bad("%v", err)
 		}
-		s.Rest = absolute(rest, dir)
+		for _, part := range list {
+			if _, err := Parse(part, dir); err != nil {
+				return bad("%v", err)
+			}
+		}
 	case "exec":
 		if strings.TrimSpace(rest) == "" {
 			return bad("no program behind exec:")
@@ -78,6 +101,13 @@ func Parse(source, dir string) (Source, error) {
 			return bad("%v", err)
 		}
 	default:
+		if IsScheme(scheme) {
+			if rest == "" {
+				return bad("no path behind %s:", scheme)
+			}
+			s.Rest = absolute(rest, dir)
+			break
+		}
 		return bad("%q is no kind of source: want a path, or one of %s: in front", scheme, strings.Join(schemes(), ": "))
 	}
 	return s, nil

@@ -1,6 +1,7 @@
 // Package table looks keys up in the sources that ROUTES, ALIASES, FQDNALIASES and
-// LOCALNAMES name: compiled tables (db:), servers (socket:), programs (exec:), and
-// through the program lookup databases (sqlite:) and directories (ldap:).
+// LOCALNAMES name: compiled tables (db:), patterns (regexp:), servers (socket:), programs
+// (exec:), combinations of them (pipemap:, unionmap:), and through the program lookup
+// databases (sqlite:, pgsql:, mysql:, redis:), directories (ldap:) and web services (http:).
 //
 //	t, err := table.Open("db:aliases.db", table.Options{Name: "aliases", Dir: "/etc/zmailer"})
 //	value, ok, err := t.Lookup(ctx, "postmaster")

@@ -11,11 +11,9 @@ package ldap
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -34,17 +32,11 @@ type Directory struct {
 
 // Open prepares a directory; it is connected to when it is asked first.
 func Open(c settings.LDAP, timeout time.Duration) (*Directory, error) {
-	d := &Directory{c: c, timeout: timeout, tls: &tls.Config{MinVersion: tls.VersionTLS12}}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("ca_file: %w", err)
-		}
-		d.tls.RootCAs = x509.NewCertPool()
-		if !d.tls.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca_file %s: no certificate in it", c.CAFile)
-		}
+	config, err := settings.ClientTLS(c.CAFile)
+	if err != nil {
+		return nil, err
 	}
+	d := &Directory{c: c, timeout: timeout, tls: config}
 	if _, err := ldap.CompileFilter(c.Fill("x@example.org", ldap.EscapeFilter)); err != nil {
 		return nil, fmt.Errorf("filter %s: %w", c.Filter, err)
 	}

@@ -3,7 +3,6 @@ package settings
 import (
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 )
 
@@ -34,7 +33,7 @@ func ReadLDAP(path string) (LDAP, error) {
 		StartTLS:   f.word("start_tls", "no", "yes") == "yes",
 		CAFile:     f.abs(f.get("ca_file")),
 		BindDN:     f.get("bind_dn"),
-		Password:   f.get("password"),
+		Password:   f.secret("password", "password_file"),
 		Base:       f.need("base", "the DN that the search starts at"),
 		Scope:      f.word("scope", "sub", "one", "base"),
 		Filter:     f.need("filter", "(mailLocalAddress=%s)"),
@@ -46,23 +45,13 @@ func ReadLDAP(path string) (LDAP, error) {
 	for _, u := range c.URLs {
 		f.checkURL(u, c.StartTLS)
 	}
-	if name := f.abs(f.get("password_file")); name != "" {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			f.bad(f.values["password_file"].line, fmt.Sprintf("password_file cannot be read: %v", err))
-		}
-		if c.Password != "" {
-			f.bad(f.values["password_file"].line, "password and password_file are both set")
-		}
-		c.Password = strings.TrimRight(string(content), "\r\n")
-	}
 	// A bind with a name and no password is an anonymous one that looks like it worked
 	// (RFC 4513 §5.1.2).
 	if c.BindDN != "" && c.Password == "" {
 		f.bad(f.values["bind_dn"].line, "bind_dn without a password: the server would take it for an anonymous bind")
 	}
 	if c.Filter != "" {
-		f.checkFilter(c.Filter)
+		f.checkPlaces("filter", c.Filter)
 	}
 	return c, f.err()
 }
@@ -84,38 +73,5 @@ func (f *file) checkURL(text string, startTLS bool) {
 	}
 }
 
-func (f *file) checkFilter(filter string) {
-	line := f.values["filter"].line
-	found := false
-	for i := 0; i < len(filter); i++ {
-		if filter[i] != '%' {
-			continue
-		}
-		i++
-		switch {
-		case i == len(filter) || !strings.ContainsRune("sud%", rune(filter[i])):
-			f.bad(line, "filter: want %s, %u, %d, or %% for a percent sign, behind each %")
-			return
-		case filter[i] != '%':
-			found = true
-		}
-	}
-	if !found {
-		f.bad(line, "filter has none of %s, %u and %d: it would say the same of every key")
-	}
-}
-
-// Fill puts a key into the filter's places: %s all of it, %u the part before its last
-// @ and %d the part behind it. escape makes text harmless.
-func (c LDAP) Fill(key string, escape func(string) string) string {
-	user, domain := Parts(key)
-	return strings.NewReplacer("%%", "%", "%s", escape(key), "%u", escape(user), "%d", escape(domain)).Replace(c.Filter)
-}
-
-// Parts parts a key at its last @; one without is all user.
-func Parts(key string) (user, domain string) {
-	if at := strings.LastIndexByte(key, '@'); at >= 0 {
-		return key[:at], key[at+1:]
-	}
-	return key, ""
-}
+// Fill puts a key into the filter's places. escape makes text harmless.
+func (c LDAP) Fill(key string, escape func(string) string) string { return fill(c.Filter, key, escape) }

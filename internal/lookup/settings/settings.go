@@ -1,5 +1,6 @@
-// Package settings reads the files that sqlite: and ldap: sources name: NAME = value, one
-// a line, a line that begins with a blank going on the one above, # before comments.
+// Package settings reads the files that sources name which the program lookup asks, such
+// as sqlite: and ldap:. They have NAME = value, one a line, a line that begins with a blank
+// going on the one above, # before comments.
 //
 // It owns nothing and only reads.
 //
@@ -18,17 +19,27 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// Check reads the file of a sqlite: or ldap: source.
+// Schemes returns the kinds of sources that the program lookup asks.
+func Schemes() []string { return []string{"sqlite", "ldap", "pgsql", "mysql", "redis", "http"} }
+
+// Check reads the file of such a source.
 func Check(scheme, path string) error {
+	var err error
 	switch scheme {
 	case "sqlite":
-		_, err := ReadSQLite(path)
-		return err
+		_, err = ReadSQLite(path)
 	case "ldap":
-		_, err := ReadLDAP(path)
-		return err
+		_, err = ReadLDAP(path)
+	case "pgsql", "mysql":
+		_, err = ReadSQL(scheme, path)
+	case "redis":
+		_, err = ReadRedis(path)
+	case "http":
+		_, err = ReadHTTP(path)
+	default:
+		err = &config.Error{File: path, Reason: fmt.Sprintf("the program lookup does not know %q: want one of %s", scheme, strings.Join(Schemes(), ", "))}
 	}
-	return &config.Error{File: path, Reason: fmt.Sprintf("%q is served by no program of ours: want sqlite or ldap", scheme)}
+	return err
 }
 
 type setting struct {
@@ -137,4 +148,41 @@ func (f *file) number(name string, otherwise int) int {
 		f.bad(s.line, fmt.Sprintf("%s = %s: want a number above 0", name, s.text))
 	}
 	return n
+}
+
+// checkPlaces checks where a setting has the key.
+func (f *file) checkPlaces(name, text string) {
+	line := f.values[name].line
+	found := false
+	for i := 0; i < len(text); i++ {
+		if text[i] != '%' {
+			continue
+		}
+		i++
+		switch {
+		case i == len(text) || !strings.ContainsRune("sud%", rune(text[i])):
+			f.bad(line, name+": want %s, %u, %d, or %% for a percent sign, behind each %")
+			return
+		case text[i] != '%':
+			found = true
+		}
+	}
+	if !found {
+		f.bad(line, name+" has none of %s, %u and %d: it would answer the same for every key")
+	}
+}
+
+// fill puts a key into the places of a text: %s all of it, %u the part before its last
+// @ and %d the part behind it. escape makes text harmless.
+func fill(text, key string, escape func(string) string) string {
+	user, domain := Parts(key)
+	return strings.NewReplacer("%%", "%", "%s", escape(key), "%u", escape(user), "%d", escape(domain)).Replace(text)
+}
+
+// Parts returns what is before and behind the last @ of a key; one without is all user.
+func Parts(key string) (user, domain string) {
+	if at := strings.LastIndexByte(key, '@'); at >= 0 {
+		return key[:at], key[at+1:]
+	}
+	return key, ""
 }

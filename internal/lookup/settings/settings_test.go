@@ -60,13 +60,13 @@ func TestBadSettingIsNamedWithFileLineAndReason(t *testing.T) {
 		"url with a base":     {"ldap", strings.Replace(ldap, "//a", "//a/dc=x", 1), 1, "settings of their own"},
 		"start_tls and ldaps": {"ldap", strings.Replace(ldap, "ldap:", "ldaps:", 1) + "start_tls = yes\n", 1, "ldap:// alone"},
 		"neither yes nor no":  {"ldap", ldap + "start_tls = maybe\n", 4, "want one of no, yes"},
-		"filter without key":  {"ldap", strings.Replace(ldap, "%s", "*", 1), 3, "the same of every key"},
+		"filter without key":  {"ldap", strings.Replace(ldap, "%s", "*", 1), 3, "the same for every key"},
 		"filter with %x":      {"ldap", strings.Replace(ldap, "%s", "%x%s", 1), 3, "behind each %"},
 		"limit of nothing":    {"ldap", ldap + "limit = 0\n", 4, "above 0"},
 		"bind without secret": {"ldap", ldap + "bind_dn = cn=x\n", 4, "anonymous"},
 		"two passwords":       {"ldap", ldap + "password = a\npassword_file = /dev/null\n", 5, "both set"},
 		"no password file":    {"ldap", ldap + "password_file = none\n", 4, "cannot be read"},
-		"no such scheme":      {"nis", "", 0, "no program of ours"},
+		"no such scheme":      {"nis", "", 0, "does not know"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,9 @@
 //
 // With -submission the messages come by the system's sendmail, a process for each.
 //
+// With -crowd 5000 so many idle and dribbling clients are connected beside the load in every
+// second burst, and the ratio of the rates is printed.
+//
 // With -peers it does so for all scenarios (rate, latency, fan-out, large messages, a
 // backlog, growth) and all systems that are here: Postfix, Exim and OpenSMTPD, installed
 // or unpacked below -root. docs/performance.md has the results.
@@ -28,6 +31,7 @@ import (
 
 type options struct {
 	messages, connections, size, runs  int
+	crowd                              int
 	reuse, postfix, keep, peers        bool
 	submission                         bool
 	scale, share                       float64
@@ -45,6 +49,7 @@ func main() {
 	flag.BoolVar(&o.postfix, "postfix", false, "run Postfix in turn, if it is installed")
 	flag.BoolVar(&o.submission, "submission", false, "messages come by the system's sendmail, a process each; -connections of them at once")
 	flag.BoolVar(&o.keep, "keep", false, "keep the working directories")
+	flag.IntVar(&o.crowd, "crowd", 0, "compare the rate with that beside so many idle and dribbling clients; -runs pairs")
 	flag.StringVar(&o.bin, "bin", "bin", "directory of the programs")
 	flag.BoolVar(&o.peers, "peers", false, "all scenarios, in turn with every other system that is here")
 	flag.StringVar(&o.root, "root", os.Getenv("PEERS"), "directory where packages of Exim and OpenSMTPD are unpacked (default $PEERS)")
@@ -100,6 +105,9 @@ func run(o options) (err error) {
 	if o.share = 1; o.peers {
 		o.messages = o.scaled(o.messages)
 		return compare(o)
+	}
+	if o.crowd > 0 {
+		return beside(o)
 	}
 	return one(o)
 }

@@ -96,6 +96,7 @@ func packaged(root string, names ...string) string {
 // ours is this pipeline.
 type ours struct {
 	bin, conf, po string
+	settings      string // lines of the configuration beside what is needed
 	hosts         []string
 }
 
@@ -122,7 +123,7 @@ func (s *ours) command(p place) (*exec.Cmd, error) {
 		s.hosts = append(s.hosts, to)
 	}
 	fmt.Fprintf(&routes, ". smtp!%s\n", p.relay)
-	main := "POSTOFFICE=" + s.po + "\nHOSTNAME=bench.example\nSMTPLISTEN=" + p.listen + "\nLOG=text\n"
+	main := "POSTOFFICE=" + s.po + "\nHOSTNAME=bench.example\nSMTPLISTEN=" + p.listen + "\nLOG=text\n" + s.settings
 	if err := errors.Join(os.WriteFile(filepath.Join(s.conf, "routes"), []byte(routes.String()), 0o644),
 		os.WriteFile(filepath.Join(s.conf, "zmailer.conf"), []byte(main), 0o644)); err != nil {
 		return nil, err

@@ -19,13 +19,13 @@ func (s *server) admit(c *connection) bool {
 	}
 	c.LimitErrors(s.Limits.Errors)
 	if load, busy := s.limits.Busy(); busy {
-		s.Log.Warn("refused", "client", c.Client().String(), "status", "4.3.2", "reply", "too much load", "load", load)
+		s.flood.Warn("refused", "client", c.Client().String(), "status", "4.3.2", "reply", "too much load", "load", load)
 		s.turnAway(c, "4.3.2", "Error: server busy, try again later")
 		return false
 	}
 	done, err := s.limits.Connect(addr)
 	if err != nil {
-		s.Log.Warn("refused", "client", c.Client().String(), "status", "4.7.0", "reply", err)
+		s.flood.Warn("refused", "client", c.Client().String(), "status", "4.7.0", "reply", err)
 		s.turnAway(c, "4.7.0", tooMany(err))
 		return false
 	}

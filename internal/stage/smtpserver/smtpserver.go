@@ -63,6 +63,7 @@ type server struct {
 	certs     *listen.Certificates // nil: no TLS
 	protocols map[session.Role]*session.Server
 	meters    meters
+	flood     *slog.Logger // for what connections without a greeting can cause
 
 	memory            memory
 	disk, authTrouble logging.Trouble
@@ -132,7 +133,7 @@ func newServer(c Config) (*server, error) {
 	check := c.Filters.Checks
 	check.Host = c.Hostname
 	s := &server{
-		Config: c, po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}),
+		Config: c, flood: logging.Bounded(c.Log), po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}),
 		limits: limits.New(c.Limits.Config), memory: memory{most: c.Limits.Memory, log: c.Log}, checks: checks.New(check), certs: certs, meters: newMeters(c.Metrics),
 		connections: map[*connection]struct{}{}, idle: make(chan struct{}), protocols: map[session.Role]*session.Server{},
 	}

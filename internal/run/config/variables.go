@@ -72,7 +72,7 @@ func Variables() []Variable {
 		{"PROXYNETS", "", "Networks of proxies that begin each connection with a PROXY header (HAProxy's, version 1 or 2); a connection without it is closed.", nil},
 		{"XCLIENTNETS", "", "Networks whose clients may use XCLIENT to act for other clients.", nil},
 		{"REVERSELOOKUP", "no", "yes: smtpserver looks up the host name of a client before the greeting and records it in Received lines and the log.", checkBool},
-		{"MINRATE", "100", "The minimum average rate, in bytes per second, at which a client must send a message; slower connections are closed; 0: no limit.", checkCount},
+		{"MINRATE", "100", "The minimum average rate, in bytes per second, at which a client must send a message; slower connections are closed, except those of authenticated users and of LIMITSEXEMPT; 0: no limit.", checkCount},
 		{"RELAYNETS", "127.0.0.0/8 ::1/128", "Networks whose clients may send to any domain; other clients may send only to local domains.", nil},
 		{"SENDERLOGIN", "", "Sources of a table of the authenticated users that may send from an address (docs/access.md); without it they may send from any address.", nil},
 		{"RCPTCHECK", "yes", "When recipients that do not exist are rejected at RCPT: yes, in local domains, for clients that are neither in RELAYNETS nor authenticated; all, for all clients and recipients; no, never.", oneOf("yes", "all", "no")},

@@ -3,6 +3,7 @@ package smtpserver
 import (
 	"bufio"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,15 +13,24 @@ import (
 	"zmailer/internal/stage/smtpserver/session"
 )
 
-// underClock runs a test with a clock of its own, which jumps when all wait; the client has
-// greeted.
+// underClock runs a test with a clock of its own, which jumps when all wait; the client is no
+// trusted one and has greeted.
 func underClock(t *testing.T, minRate int, test func(*testing.T, *client)) {
-	office := newOffice(t)
+	clientUnderClock(t, minRate, "198.51.100.1", session.RoleMX, test)
+}
+
+// clientUnderClock is underClock for a client of an address on a port.
+func clientUnderClock(t *testing.T, minRate int, addr string, role session.Role, test func(*testing.T, *client)) {
+	office, users := newOffice(t), accounts(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := assert.Get(newServer(Config{PostOffice: office.dir, FS: office.disk, Hostname: "mx.example.org", Times: Times{ReadTimeout: 5 * time.Minute, MinRate: minRate}}))(t)
-		port := s.newProtocol(session.RoleMX)
+		config := Config{PostOffice: office.dir, FS: office.disk, Hostname: "mx.example.org", Times: Times{ReadTimeout: 5 * time.Minute, MinRate: minRate}}
+		config.Limits.Exempt = []netip.Prefix{netip.MustParsePrefix(ours + "/32")}
+		config.Users = UsersConfig{Source: "file:" + users, Plaintext: true}
+		config.XClientNets = config.Limits.Exempt
+		s := assert.Get(newServer(config))(t)
+		port := s.newProtocol(role)
 		ours, theirs := net.Pipe()
-		s.accept(theirs, port)
+		s.accept(from{theirs, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 1025))}, port)
 		p := &client{t, ours, bufio.NewReader(ours)}
 		p.expect("220")
 		p.say("EHLO c", "250")
@@ -120,4 +130,46 @@ func TestTimeLimitIsKept(t *testing.T) {
 			p.end()
 		})
 	})
+}
+
+// Net1: MINRATE and the time for a whole command hold for strangers. A client of LIMITSEXEMPT
+// and an authenticated one end only when they are silent.
+func TestNet1TrustedClientMayBeSlow(t *testing.T) {
+	for name, tt := range map[string]struct {
+		addr string
+		role session.Role
+		then [][2]string // lines and replies
+		slow bool
+	}{
+		"in LIMITSEXEMPT":       {ours, session.RoleMX, nil, true},
+		"a stranger":            {"198.51.100.1", session.RoleMX, nil, false},
+		"authenticated":         {"198.51.100.1", session.RoleSubmission, [][2]string{{"AUTH PLAIN " + b64("\x00jane\x00secret"), "235"}}, true},
+		"with a wrong password": {"198.51.100.1", session.RoleSubmission, [][2]string{{"AUTH PLAIN " + b64("\x00jane\x00wrong"), "535"}}, false},
+		"named by XCLIENT":      {ours, session.RoleMX, [][2]string{{"XCLIENT ADDR=203.0.113.1", "220"}, {"EHLO c", "250"}}, false},
+		"a user of XCLIENT":     {ours, session.RoleMX, [][2]string{{"XCLIENT ADDR=203.0.113.1 LOGIN=ann", "220"}, {"EHLO c", "250"}}, true},
+		"after a user of XCLIENT": {ours, session.RoleMX, [][2]string{{"XCLIENT ADDR=203.0.113.1 LOGIN=ann", "220"},
+			{"XCLIENT ADDR=203.0.113.1", "220"}, {"EHLO c", "250"}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clientUnderClock(t, DefaultMinRate, tt.addr, tt.role, func(t *testing.T, p *client) {
+				for _, step := range tt.then {
+					p.say(step[0], step[1])
+				}
+				if !tt.slow {
+					p.slowly("NOOP", time.Minute)
+					p.end("421 4.4.2")
+					return
+				}
+				p.slowly("NOOP\r\n", 4*time.Minute)
+				p.expect("250")
+				p.begin().data().slowly("slow\r\n.\r\n", 4*time.Minute)
+				p.expect("250 2.0.0")
+				start := time.Now()
+				p.end("421 4.4.2")
+				if d := time.Since(start); d < 280*time.Second || d > 5*time.Minute+time.Second {
+					t.Errorf("a silent client was closed after %v", d)
+				}
+			})
+		})
+	}
 }

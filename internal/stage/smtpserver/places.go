@@ -74,12 +74,14 @@ func (s *server) takePlace(n *connection) bool {
 			return false
 		}
 	}
-	if public {
-		s.places.count(&n.place)
-		s.adjustTimes()
-		if s.places.scarce {
-			n.Press(true)
-		}
+	if !public {
+		n.Trust()
+		return true
+	}
+	s.places.count(&n.place)
+	s.adjustTimes()
+	if s.places.scarce {
+		n.Press(true)
 	}
 	return true
 }
@@ -97,6 +99,7 @@ func (s *server) leavePlace(c *connection) {
 
 // isOurs ends a connection's being public: its client has authenticated.
 func (s *server) isOurs(c *connection) {
+	c.Trust()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.place.public {
@@ -167,7 +170,7 @@ func (s *server) evictFor(n *connection, public bool) bool {
 	c.place.evicted = true
 	s.places.evicted++
 	s.meters.evicted.With(string(c.role)).Add(1)
-	s.Log.Info("evicted", "client", c.place.addr.String(), "idle", now.Sub(since), "transaction", busy)
+	s.flood.Info("evicted", "client", c.place.addr.String(), "idle", now.Sub(since), "transaction", busy)
 	return true
 }
 

@@ -47,6 +47,7 @@ type wire struct {
 	left       time.Duration      // how long the client may still be waited for
 	armed      time.Time          // when that wait began
 	progress   bool               // since then the client has done what counts as progress
+	trusted    bool               // only silence ends the connection
 
 	mu         sync.Mutex // for the fields below, which Stop, Press and Evict use
 	useful     time.Time  // when the client last made progress
@@ -233,10 +234,13 @@ func (w *wire) shortLimit() time.Duration {
 
 // waited subtracts the time that n bytes were waited for from the time left. Content adds
 // the time in which a client as slow as MinRate sends it, up to the whole limit. So a client
-// that drips bytes has no more than the limit, and one that is slow now and then goes on.
+// that drips bytes has no more than the limit, and one that is slow now and then goes on. A
+// trusted client has the whole limit from each byte to the next.
 func (w *wire) waited(n int) {
 	w.left = max(0, w.left-time.Since(w.armed))
 	switch rate := w.config.MinRate; {
+	case w.trusted:
+		w.left = w.config.ReadTimeout
 	case w.inLine:
 	case rate <= 0:
 		w.left = w.config.ReadTimeout

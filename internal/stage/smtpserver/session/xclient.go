@@ -29,7 +29,7 @@ func (c *Conn) xclient(arg string) {
 		c.reply(NewReply(501, "5.5.4", "Bad XCLIENT syntax: "+err.Error()))
 		return
 	}
-	c.client = next
+	c.client, c.trusted = next, false
 	c.config.Log.Info("xclient", "peer", c.peer.String(), "client", next.String(), "name", next.Name, "user", next.User)
 	if next.User != "" {
 		c.loggedIn()

@@ -168,7 +168,7 @@ func (t *teller) target(a *attributes, s *trace.Step) {
 // mailbox reports whether the host of a step is none: for a mailbox, a file or a program the
 // scheduler has the address in its place.
 func mailbox(s *trace.Step) bool {
-	return s.Channel == "local" || s.Channel == "file" || s.Channel == "pipe" || strings.Contains(s.Host, "@")
+	return s.Channel == "local" || s.Channel == "virtual" || s.Channel == "file" || s.Channel == "pipe" || strings.Contains(s.Host, "@")
 }
 
 // endpoint returns a host as the scheduler has it, a name or [address], with or without a

@@ -41,6 +41,10 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	default:
 		return Config{}, c.Invalid("MAILBOXOVERQUOTA", "cannot be used", fmt.Errorf("%s is none of defer, fail", over))
 	}
+	cfg.Virtual.Base = c.String("VIRTUALMAILBOXBASE", "")
+	if cfg.Virtual.MinimumUID, err = c.Int("VIRTUALMINIMUMUID", 100); err != nil {
+		return Config{}, err
+	}
 	if cfg.Pipe, err = pipeFrom(c); err != nil {
 		return Config{}, err
 	}

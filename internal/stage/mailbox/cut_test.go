@@ -48,7 +48,9 @@ type cutDirs struct{ fs *cutfs.FS }
 // at returns an absolute path's name on the test disk.
 func (cutDirs) at(name string) string { return path.Clean("." + path.Clean(name)) }
 
-func (c cutDirs) mkdir(dir string) error { return c.fs.Mkdir(c.at(dir), 0o700) }
+func (c cutDirs) mkdir(dir string, mode uint32) error {
+	return c.fs.Mkdir(c.at(dir), os.FileMode(mode))
+}
 
 func (c cutDirs) stat(name string) (fileID, error) {
 	info, err := c.fs.Stat(c.at(name))
@@ -75,7 +77,7 @@ func fillDisk(t *testing.T, disk *cutfs.FS, whole bool, rcpts ...workspec.Recipi
 		assert.Must(t, disk.Mkdir("jim", 0o700))
 	}
 	if whole {
-		assert.Must(t, makeSubs(below{disk, "jim"}))
+		assert.Must(t, makeSubs(below{disk, "jim"}, 0o700))
 	}
 	const header = "Subject: x\n\n"
 	return disk, Fill(t, disk, testEnvelope+header+cutBody, Message{Sender: "s@example.org", Header: "Received: here\nSubject: x\n", Rcpts: rcpts}, int64(len(testEnvelope+header)))

@@ -1,6 +1,6 @@
 // Package mailbox is the stage that delivers to this machine's own stores: the
-// mailboxes of local users (channel local), files (channel file), programs (channel
-// pipe) and nowhere (channel bitbucket). A store whose path ends in a slash is a Maildir, any other
+// mailboxes of local users (channel local) and of virtual domains (channel virtual), files
+// (channel file), programs (channel pipe) and nowhere (channel bitbucket). A store whose path ends in a slash is a Maildir, any other
 // is an mbox file; /dev/null discards.
 //
 // It owns nothing of the postoffice: recipients are locked and marked by package
@@ -40,6 +40,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/agent"
+	"zmailer/internal/workspec"
 )
 
 // Config is where mail is delivered.
@@ -54,10 +55,17 @@ type Config struct {
 	FileUser string
 	Pipe     Pipe  // how programs are run
 	Quota    Quota // of users' mailboxes
+	Virtual  Virtual
 	// LockWait is how long a store's locks are waited for; 0: 30 s.
 	LockWait time.Duration
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
+}
+
+// Virtual says where virtual mailboxes may be, and whose.
+type Virtual struct {
+	Base       string // VIRTUALMAILBOXBASE; "": nowhere
+	MinimumUID int    // VIRTUALMINIMUMUID; 0: 1
 }
 
 // Mailbox delivers to local stores. It is an agent.Deliverer for many goroutines.
@@ -78,7 +86,7 @@ type Mailbox struct {
 }
 
 // Channels lists the channels that this stage delivers.
-func Channels() []string { return []string{"local", "file", "pipe", "bitbucket"} }
+func Channels() []string { return []string{"local", workspec.Virtual, "file", "pipe", "bitbucket"} }
 
 // bufferSize holds a usual message whole, so that it is one write; bytes.
 const bufferSize = 64 << 10

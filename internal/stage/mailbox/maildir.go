@@ -40,11 +40,11 @@ func (m *Mailbox) toMaildir(dir string, t target, l *message) error {
 		}
 	}
 	if t.spool {
-		if err := m.c.Quota.maildirRoom(box, name, l.size(), l.now); err != nil {
+		if err := m.quotaOf(&t).maildirRoom(box, name, l.size(), l.now); err != nil {
 			return err
 		}
 	}
-	f, err := createIn(box, name)
+	f, err := createIn(box, name, &t)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (m *Mailbox) toMaildir(dir string, t target, l *message) error {
 	if err == nil {
 		// Crash: whole and synced in tmp/, to be removed by the next attempt, or in new/,
 		// where that finds it.
-		err = moveNew(box, "tmp/"+name, "new/"+name)
+		err = moveNew(box, "tmp/"+name, "new/"+name, t.dirMode())
 	}
 	delivered := errors.Is(err, fs.ErrExist)
 	if err != nil {
@@ -79,7 +79,7 @@ func (m *Mailbox) toMaildir(dir string, t target, l *message) error {
 		return &uncertain{err}
 	}
 	if t.spool {
-		m.c.Quota.note(box, l.size())
+		m.quotaOf(&t).note(box, l.size())
 	}
 	return nil
 }
@@ -131,11 +131,11 @@ func (m *Mailbox) fill(f durable.File, l *message) error {
 
 // moveNew renames to a name that must be free, by link(2) where the file system
 // (NFS) knows no such rename.
-func moveNew(box durable.FS, from, to string) error {
+func moveNew(box durable.FS, from, to string, mode uint32) error {
 	err := box.RenameNew(from, to)
 	if errors.Is(err, fs.ErrNotExist) {
 		// new/ is missing where tmp/ is not.
-		if err := makeSubs(box); err != nil {
+		if err := makeSubs(box, mode); err != nil {
 			return err
 		}
 		err = box.RenameNew(from, to)
@@ -170,7 +170,7 @@ func (m *Mailbox) openMade(dir string, t target) (maildirFS, error) {
 // createIn makes the file in tmp/. One of that name was left by an attempt that was
 // killed: the recipient is locked, so no live process writes it. It is removed and
 // not written over, for it may be in new/ as well, see moveNew.
-func createIn(box maildirFS, name string) (durable.File, error) {
+func createIn(box maildirFS, name string, t *target) (durable.File, error) {
 	made, cleared := false, false
 	for {
 		// Crash: an empty file in tmp/ that the next attempt removes.
@@ -184,9 +184,15 @@ func createIn(box maildirFS, name string) (durable.File, error) {
 			}
 		case errors.Is(err, fs.ErrNotExist) && !made:
 			made = true
-			if err := makeSubs(box); err != nil {
+			if err := makeSubs(box, t.dirMode()); err != nil {
 				return nil, err
 			}
+		case err == nil && t.mode != 0:
+			// Crash: a file in tmp/ for its user alone.
+			if err := f.Chmod(fs.FileMode(t.mode)); err != nil {
+				return nil, errors.Join(err, f.Close())
+			}
+			return f, nil
 		default:
 			return f, err
 		}
@@ -194,9 +200,9 @@ func createIn(box maildirFS, name string) (durable.File, error) {
 }
 
 // makeSubs makes those of a Maildir's three directories that are missing.
-func makeSubs(box durable.FS) error {
+func makeSubs(box durable.FS, mode uint32) error {
 	for _, sub := range []string{"tmp", "new", "cur"} {
-		if err := box.Mkdir(sub, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := box.Mkdir(sub, fs.FileMode(mode)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("make Maildir: %w", err)
 		}
 	}

@@ -57,7 +57,7 @@ func (m *Mailbox) toMbox(ctx context.Context, t target, l *message) error {
 		return err
 	}
 	if t.spool {
-		if err := m.c.Quota.room(b.st.Size, l.size()); err != nil {
+		if err := m.quotaOf(&t).room(b.st.Size, l.size()); err != nil {
 			return err
 		}
 	}
@@ -168,6 +168,9 @@ func (b *mbox) create(flags int) (int, error) {
 	// Crash: an empty mbox file, which is a mailbox without messages. One of root's is given
 	// to its user by the next attempt, see adopt.
 	fd, err := openat(b.dir, b.base, flags, 0o600)
+	if err == nil {
+		return b.withMode(fd)
+	}
 	if err != unix.EACCES || !b.t.spool || !b.m.mayMakeIn(b.dir) {
 		return fd, err
 	}
@@ -180,7 +183,23 @@ func (b *mbox) create(flags int) (int, error) {
 		}
 		return err
 	})
-	return fd, err
+	if err != nil {
+		return fd, err
+	}
+	return b.withMode(fd)
+}
+
+// withMode gives a new file the mode of its mailbox, whatever the umask.
+// Crash: a file for its user alone.
+func (b *mbox) withMode(fd int) (int, error) {
+	if b.t.mode == 0 {
+		return fd, nil
+	}
+	if err := again(func() error { return unix.Fchmod(fd, b.t.mode) }); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // append writes and syncs the message.

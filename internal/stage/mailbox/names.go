@@ -11,8 +11,8 @@ import (
 
 // directories is what a store's directories are made and made durable with.
 type directories interface {
-	// mkdir makes a directory for its user alone.
-	mkdir(dir string) error
+	// mkdir makes a directory with a mode, by default for its user alone.
+	mkdir(dir string, mode uint32) error
 	// stat identifies what a name leads to.
 	stat(name string) (fileID, error)
 	// makeable reports whether an agent could have made a name in a directory, and
@@ -100,7 +100,19 @@ func (m *Mailbox) syncName(name string, t target) error {
 // realDirectories is the machine's file system, used with the rights of the user.
 type realDirectories struct{ m *Mailbox }
 
-func (r realDirectories) mkdir(dir string) error { return mkdirat(unix.AT_FDCWD, dir, 0o700) }
+func (r realDirectories) mkdir(dir string, mode uint32) error {
+	err := mkdirat(unix.AT_FDCWD, dir, 0o700)
+	if err != nil || mode == 0o700 {
+		return err
+	}
+	// The umask would take bits. Crash: a directory for its user alone.
+	fd, err := openat(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return again(func() error { return unix.Fchmod(fd, mode) })
+}
 
 func (r realDirectories) stat(name string) (fileID, error) {
 	var st unix.Stat_t

@@ -19,6 +19,17 @@ type target struct {
 	home  string // must exist already if not ""
 	as    identity
 	spool bool // a place that root may make for the user (see create)
+	// Of virtual mailboxes: the mode of files, 0 for 0600, and their quota.
+	mode  uint32
+	quota *Quota // nil: that of all
+}
+
+// dirMode returns the mode of a store's directories: who may read files may list them.
+func (t *target) dirMode() uint32 {
+	if t.mode == 0 {
+		return 0o700
+	}
+	return t.mode | t.mode&0o440>>2
 }
 
 // target finds the store of a recipient.
@@ -33,6 +44,8 @@ func (m *Mailbox) target(r *agent.Recipient) (target, error) {
 		return m.fileTarget(r)
 	case r.Channel == "local":
 		return m.userTarget(r)
+	case r.Channel == workspec.Virtual:
+		return m.virtualTarget(r)
 	}
 	return target{}, &fault{code: configTrouble, text: "ta-mailbox does not serve the channel " + r.Channel}
 }
@@ -86,6 +99,45 @@ func (m *Mailbox) userTarget(r *agent.Recipient) (target, error) {
 		t.home = u.home
 	}
 	return t, err
+}
+
+// virtualTarget finds the store of a virtual mailbox. The specification says where it is;
+// zmailer.conf says where it may be, and whose: what code in the router could write there
+// reaches no other file and no account of the system.
+func (m *Mailbox) virtualTarget(r *agent.Recipient) (target, error) {
+	s, err := workspec.ParseVirtualStore(r.Host)
+	if err != nil {
+		return target{}, &fault{code: configTrouble, text: "the virtual mailbox cannot be read from its host", err: err}
+	}
+	refuse := func(why string) (target, error) {
+		return target{}, &fault{code: configTrouble, text: "the virtual mailbox is not written: " + why}
+	}
+	uid := privilege(r.Privilege)
+	bare := strings.TrimSuffix(s.Path, "/")
+	base := strings.TrimRight(m.c.Virtual.Base, "/")
+	switch {
+	case m.c.Virtual.Base == "":
+		return refuse("VIRTUALMAILBOXBASE is not set")
+	case bare != path.Clean(bare) || !strings.HasPrefix(bare, base+"/") || strings.ContainsRune(s.Path, 0):
+		return refuse("its path is not below VIRTUALMAILBOXBASE=" + m.c.Virtual.Base)
+	case uid < max(m.c.Virtual.MinimumUID, 1) || uid == nobody:
+		return refuse(fmt.Sprintf("uid %d is below VIRTUALMINIMUMUID=%d, or the user nobody's", uid, max(m.c.Virtual.MinimumUID, 1)))
+	case s.GID == 0 || s.Mode&^0o660 != 0:
+		return refuse("its group or mode is not one that a mailbox may have")
+	}
+	t := target{path: s.Path, as: identity{uid: uid, gid: int(s.GID)}, spool: true, mode: s.Mode}
+	if s.Quota >= 0 {
+		t.quota = &Quota{Bytes: s.Quota, Fail: m.c.Quota.Fail}
+	}
+	return t, nil
+}
+
+// quotaOf returns the quota of a store.
+func (m *Mailbox) quotaOf(t *target) Quota {
+	if t.quota != nil {
+		return *t.quota
+	}
+	return m.c.Quota
 }
 
 // hasTag reports whether a local part is a login and a tag.

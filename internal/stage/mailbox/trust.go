@@ -183,12 +183,12 @@ func (m *Mailbox) makeDir(dir string, t target, users bool) error {
 	if dir == path.Clean(t.home) {
 		return &fault{code: configTrouble, text: "the home directory is missing", err: unix.ENOENT}
 	}
-	err := m.dirs.mkdir(dir)
+	err := m.dirs.mkdir(dir, t.dirMode())
 	if errors.Is(err, unix.ENOENT) && path.Dir(dir) != dir {
 		if err := m.makeDir(path.Dir(dir), t, false); err != nil {
 			return err
 		}
-		err = m.dirs.mkdir(dir)
+		err = m.dirs.mkdir(dir, t.dirMode())
 	}
 	if errors.Is(err, unix.EACCES) && t.spool {
 		err = m.makeInSpool(dir, t, users)
@@ -223,7 +223,12 @@ func (m *Mailbox) makeInSpool(dir string, t target, users bool) error {
 			return err
 		}
 		if users {
-			return again(func() error { return unix.Fchownat(above, base, t.as.uid, t.as.gid, unix.AT_SYMLINK_NOFOLLOW) })
+			err := again(func() error { return unix.Fchownat(above, base, t.as.uid, t.as.gid, unix.AT_SYMLINK_NOFOLLOW) })
+			if err == nil && t.mode != 0 {
+				// Only root makes names here: it is still the directory that was made.
+				err = again(func() error { return unix.Fchmodat(above, base, t.dirMode(), 0) })
+			}
+			return err
 		}
 		// The umask may have taken bits.
 		return again(func() error { return unix.Fchmodat(above, base, mode, 0) })

@@ -25,6 +25,7 @@ import (
 	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
 	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/table"
+	"zmailer/internal/table/text"
 	"zmailer/internal/wire/milter"
 )
 
@@ -280,11 +281,21 @@ func (s *settings) nets(name string, def []string) (nets []netip.Prefix) {
 func (s *settings) access() policy.Config {
 	return policy.Config{
 		Dir: s.Dir, LocalNamesFile: s.Path("localnames"),
-		LocalNames: s.sources("LOCALNAMES"), SenderLogin: s.sources("SENDERLOGIN"), RateLimits: s.sources("RATELIMITS"),
+		Domains: s.domains(), LocalNames: s.sources("LOCALNAMES"), SenderLogin: s.sources("SENDERLOGIN"), RateLimits: s.sources("RATELIMITS"),
 		Source:    table.Options{Timeout: get(s, s.Duration, "LOOKUPTIMEOUT", table.DefaultTimeout), Keep: get(s, s.Duration, "LOOKUPKEEP", table.DefaultTimeout)},
 		RelayNets: s.nets("RELAYNETS", loopbackNets), ETRNNets: s.nets("ETRNNETS", loopbackNets),
 		RcptCheck: s.rcptCheck(),
 	}
+}
+
+// domains are the sources of the virtual and relay domains.
+func (s *settings) domains() (list []policy.Domains) {
+	for _, kind := range []text.Kind{text.VirtualAliasDomains, text.VirtualMailboxDomains, text.RelayDomains} {
+		if names := s.sources(strings.ToUpper(string(kind))); len(names) > 0 {
+			list = append(list, policy.Domains{Kind: kind, Sources: names})
+		}
+	}
+	return list
 }
 
 // sources splits a setting into its sources.

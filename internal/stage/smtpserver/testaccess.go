@@ -41,9 +41,11 @@ func TestAccess(c Config, args []string, out io.Writer) error {
 	defer p.Close()
 	network := p.IsRelayNet(f.Client)
 	f.Trusted = network || f.User != ""
-	if f.Local, err = p.IsLocal(ctx, f.To); err != nil {
+	class, err := p.ClassOf(ctx, f.To)
+	if err != nil {
 		return err
 	}
+	f.Local = class != ""
 	who := "not in RELAYNETS"
 	if network {
 		who = "in RELAYNETS"
@@ -51,11 +53,7 @@ func TestAccess(c Config, args []string, out io.Writer) error {
 	if f.User != "" {
 		who += ", authenticated as " + f.User
 	}
-	local := "not a local domain"
-	if f.Local {
-		local = "local domain"
-	}
-	lines := append([]string{"client   " + who, fmt.Sprintf("to       <%s>, %s", f.To, local)}, explain(ctx, p, f)...)
+	lines := append([]string{"client   " + who, fmt.Sprintf("to       <%s>, %s", f.To, policy.ClassName(class))}, explain(ctx, p, f)...)
 	_, err = io.WriteString(out, strings.Join(lines, "\n")+"\n")
 	return err
 }

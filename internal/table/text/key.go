@@ -21,22 +21,39 @@ func Key(kind Kind, s string) (string, error) {
 		return Domain(s)
 	case Masquerade:
 		return MasqueradeKey(s)
+	case VirtualAliasDomains, VirtualMailboxDomains:
+		return Domain(s)
+	case RelayDomains:
+		return relayKey(s)
+	case VirtualMailboxMaps, VirtualUIDMaps, VirtualGIDMaps, RelayRecipientMaps:
+		return addressKey(s)
 	}
 	return "", fmt.Errorf("%q is no kind of table", kind)
 }
 
-// AliasKey reads the name of a local alias.
+// AliasKey reads the name of a local alias, or an address or "@dom" of a virtual domain.
 func AliasKey(s string) (string, error) {
 	name, quoted := Unquoted(s)
 	switch {
 	case name == "":
 		return "", errors.New("no name before the colon")
-	case !quoted && strings.ContainsRune(name, '@'):
-		return "", fmt.Errorf("%q is an address: it belongs in fqdnaliases", name)
-	case !quoted && strings.ContainsAny(name, " \t\""):
+	case quoted:
+		return AliasName(name), nil
+	case strings.ContainsRune(name, '@'):
+		return addressKey(name)
+	case strings.ContainsAny(name, " \t\""):
 		return "", fmt.Errorf("blank or quote in the name %q; write it in quotes", name)
 	}
 	return strings.ToLower(name), nil
+}
+
+// AliasName is the key of a local part that is an alias in local domains. One that has an @
+// itself stays in quotes, so that it is never taken for an address.
+func AliasName(local string) string {
+	if strings.ContainsRune(local, '@') {
+		local = `"` + local + `"`
+	}
+	return strings.ToLower(local)
 }
 
 // FQDNKey reads "user@dom" or "@dom".
@@ -79,6 +96,15 @@ func RouteKey(s string) (string, error) {
 	case DefaultRoute, ReportRoute:
 		return lower, nil
 	}
+	if domain, below := strings.CutPrefix(s, "."); below {
+		d, err := Domain(domain)
+		return "." + d, err
+	}
+	return Domain(s)
+}
+
+// relayKey reads a relay domain, or ".dom" for it and all below.
+func relayKey(s string) (string, error) {
 	if domain, below := strings.CutPrefix(s, "."); below {
 		d, err := Domain(domain)
 		return "." + d, err

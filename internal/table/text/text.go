@@ -1,6 +1,6 @@
 // Package text reads the text form of the tables aliases, fqdnaliases, routes,
-// localnames (formats.md "Routing tables") and masquerade: it parts entries, brings keys into the form
-// that is compared, and checks values. What makes a compiled table and what routes mail
+// localnames (formats.md "Routing tables"), masquerade, and those of virtual and relay domains:
+// it parts entries, brings keys into the form that is compared, and checks values. What makes a compiled table and what routes mail
 // read tables by it alike.
 //
 // It owns nothing, not even on disk.
@@ -30,10 +30,27 @@ const (
 	Routes      Kind = "routes"
 	LocalNames  Kind = "localnames"
 	Masquerade  Kind = "masquerade"
+
+	// Those of domain classes (docs/virtual-domains.md, docs/relay-domains.md), by the names of
+	// their settings in lower case.
+	VirtualAliasDomains   Kind = "virtualaliasdomains"
+	VirtualMailboxDomains Kind = "virtualmailboxdomains"
+	VirtualMailboxMaps    Kind = "virtualmailboxmaps"
+	VirtualUIDMaps        Kind = "virtualuidmaps"
+	VirtualGIDMaps        Kind = "virtualgidmaps"
+	RelayDomains          Kind = "relaydomains"
+	RelayRecipientMaps    Kind = "relayrecipientmaps"
 )
 
 // Kinds lists the tables.
-func Kinds() []Kind { return []Kind{Aliases, FQDNAliases, Routes, LocalNames, Masquerade} }
+func Kinds() []Kind {
+	return append([]Kind{Aliases, FQDNAliases, Routes, LocalNames, Masquerade}, ClassKinds()...)
+}
+
+// ClassKinds lists the tables of domain classes.
+func ClassKinds() []Kind {
+	return []Kind{VirtualAliasDomains, VirtualMailboxDomains, VirtualMailboxMaps, VirtualUIDMaps, VirtualGIDMaps, RelayDomains, RelayRecipientMaps}
+}
 
 // Entry is one of a table's.
 type Entry struct {
@@ -42,6 +59,8 @@ type Entry struct {
 	Line   int     // where it begins
 	Values []Value // of an alias: Text, read
 	Route  Route   // of a route: Text, read
+	Store  Store   // of a virtual mailbox or a domain of a class: Text, read
+	ID     uint32  // of virtualuidmaps and virtualgidmaps: Text, read
 }
 
 // MaxLine is how long a line may be: a table is no place for a stray image.
@@ -99,6 +118,9 @@ func (s *scanner) line(line string) error {
 		return s.aliasLine(line)
 	case Masquerade:
 		return s.masqueradeLine(line)
+	case Routes, LocalNames:
+	default:
+		return s.classLine(line)
 	}
 	words := strings.Fields(withoutComment(line))
 	if len(words) == 0 {

@@ -52,7 +52,7 @@ func TestBadLineIsNamed(t *testing.T) {
 	}{
 		"value on the third line": {Aliases, "a: b,\n# x\n  c d,\n  e\n", 3, "bad alias"},
 		"relative include":        {Aliases, "a: b\nc: :include:lists/x\n", 2, "path from the root"},
-		"address among aliases":   {Aliases, "a@b.example: c\n", 1, "belongs in fqdnaliases"},
+		"address of no domain":    {Aliases, "a@b..example: c\n", 1, "bad alias"},
 		"name among addresses":    {FQDNAliases, "\na: c\n", 2, "belongs in aliases"},
 		"three words":             {Routes, "a.example smtp!a b\n", 1, "want two words"},
 		"shouted channel":         {Routes, "a.example SMTP!a\n", 1, "is no channel"},

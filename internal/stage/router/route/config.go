@@ -64,13 +64,18 @@ func rulesFrom(c *config.Config) (rules.Config, error) {
 		Sources:    map[text.Kind][]string{},
 	}
 	var err error
-	for kind, setting := range map[text.Kind]string{
-		text.Routes: "ROUTES", text.Aliases: "ALIASES", text.FQDNAliases: "FQDNALIASES", text.LocalNames: "LOCALNAMES",
-	} {
+	for _, kind := range text.Kinds() {
+		if kind == text.Masquerade {
+			continue
+		}
+		setting := strings.ToUpper(string(kind))
 		if out.Sources[kind], err = table.Split(c.String(setting, "")); err != nil {
 			return rules.Config{}, c.Invalid(setting, "cannot be used", err)
 		}
 		for _, source := range out.Sources[kind] {
+			if rules.IsNumber(kind, source) {
+				continue
+			}
 			if _, err := table.Parse(source, c.Dir); err != nil {
 				return rules.Config{}, c.Invalid(setting, "cannot be used", err)
 			}
@@ -78,6 +83,32 @@ func rulesFrom(c *config.Config) (rules.Config, error) {
 	}
 	if strings.ContainsAny(out.Subaddress, "@\" \t") {
 		return rules.Config{}, c.Invalid("SUBADDRESS", "cannot be used", errors.New("a blank, quote or @ parts no user and tag"))
+	}
+	out.Classes, err = classesFrom(c)
+	return out, err
+}
+
+// classesFrom takes the settings of virtual domains that are no tables.
+func classesFrom(c *config.Config) (out rules.Classes, err error) {
+	out.Base = c.String("VIRTUALMAILBOXBASE", "")
+	least, err := c.Int("VIRTUALMINIMUMUID", rules.DefaultMinimumUID)
+	if err != nil {
+		return out, err
+	}
+	out.MinimumUID = uint32(least)
+	to, err := text.ParseRoute(c.String("VIRTUALTRANSPORT", rules.Virtual+"!"))
+	if err == nil && to.Channel == rules.Local {
+		err = errors.New("mailboxes of virtual domains are not those of local users; want virtual! or a next hop")
+	}
+	if err != nil {
+		return out, c.Invalid("VIRTUALTRANSPORT", "cannot be used", err)
+	}
+	out.Transport = &to
+	if c.String("VIRTUALMAILBOXMAPS", "") != "" && out.Base == "" && to.Channel == rules.Virtual {
+		return out, c.Invalid("VIRTUALMAILBOXMAPS", "needs VIRTUALMAILBOXBASE, the directory that its paths are below", nil)
+	}
+	if c.String("VIRTUALMAILBOXDOMAINS", "") != "" && c.String("VIRTUALMAILBOXMAPS", "") == "" && to.Channel == rules.Virtual {
+		return out, c.Invalid("VIRTUALMAILBOXDOMAINS", "needs VIRTUALMAILBOXMAPS, or a next hop in VIRTUALTRANSPORT that has the mailboxes", nil)
 	}
 	return out, nil
 }

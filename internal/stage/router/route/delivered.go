@@ -35,7 +35,7 @@ func (a *expansion) forwards(t *rules.Target) bool {
 // isHere reports whether a channel ends at this system.
 func isHere(channel string) bool {
 	switch channel {
-	case rules.Local, rules.File, rules.Pipe, rules.Error, rules.Bitbucket:
+	case rules.Local, rules.Virtual, rules.File, rules.Pipe, rules.Error, rules.Bitbucket:
 		return true
 	}
 	return false

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/human"
@@ -246,6 +247,13 @@ func (x *Explainer) resolve(msg *message, q Question, e *Explanation) error {
 	var r *ExplainedRecipient
 	msg.next = func(to *envelope.Recipient) {
 		r = &ExplainedRecipient{Address: human.Mask(to.Address)}
+		if m, err := address.Parse(to.Address); err == nil && !m.IsNull() {
+			// What goes wrong here, goes wrong again when it is resolved.
+			class, err := x.en.rules.Tables().ClassOf(msg.context(), m)
+			if err == nil {
+				r.Class = string(class)
+			}
+		}
 		e.Recipients = append(e.Recipients, r)
 	}
 	if q.Steps {

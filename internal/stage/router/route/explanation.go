@@ -34,6 +34,7 @@ type Explanation struct {
 // ExplainedRecipient is what becomes of one recipient of the envelope.
 type ExplainedRecipient struct {
 	Address string            `json:"address"`
+	Class   string            `json:"class,omitempty"`   // of its domain: local, virtual-alias, virtual-mailbox, relay, default
 	Verdict string            `json:"verdict,omitempty"` // "": not looked at, another one ended it
 	Reason  string            `json:"reason,omitempty"`
 	Code    string            `json:"code,omitempty"` // RFC 3463

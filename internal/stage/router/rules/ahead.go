@@ -48,7 +48,8 @@ func (x *expansion) beforeUser(local string) {
 
 // Asks reports whether resolving a recipient may ask servers or programs.
 func (t *Tables) Asks() bool {
-	for _, layers := range [...][]layer{t.fqdn, t.local, t.aliases, t.routes} {
+	for _, layers := range [...][]layer{t.fqdn, t.local, t.aliases, t.routes,
+		t.aliasDomains, t.mailboxDomains, t.mailboxes, t.uids, t.gids, t.relayDomains, t.relayRcpts} {
 		for _, l := range layers {
 			if l.ext != nil && table.Asks(l.ext.Table) {
 				return true

@@ -63,20 +63,21 @@ func (t *Tables) listFile(name string) (path string, ok bool, err error) {
 	return "", false, nil
 }
 
-// list resolves a name by lists/: a list's own, or one that comes with it.
-func (x *expansion) list(m address.Mailbox, local, domain string) (done, looped bool, err error) {
+// list resolves a name by lists/: a list's own, or one that comes with it. at is what follows
+// the names of the domain's lists: "" or, in a virtual domain, @domain.
+func (x *expansion) list(m address.Mailbox, local, at, domain string) (done, looped bool, err error) {
 	if x.t.lists == "" {
 		return false, false, nil
 	}
-	path, ok, err := x.t.listFile(local)
+	path, ok, err := x.t.listFile(local + at)
 	if err != nil {
 		return false, false, err
 	}
 	if ok {
-		return x.listMembers(m, path)
+		return x.listMembers(m, path, at)
 	}
 	if of, is := listOf(local); is {
-		if path, ok, err = x.t.listFile(of); err != nil {
+		if path, ok, err = x.t.listFile(of + at); err != nil {
 			return false, false, err
 		}
 	}
@@ -84,7 +85,7 @@ func (x *expansion) list(m address.Mailbox, local, domain string) (done, looped 
 		x.traceStep(m, "lists", found{}, noEntry)
 		return false, false, nil
 	}
-	return x.listOwner(m, path)
+	return x.listOwner(m, path, at)
 }
 
 // listOf returns the name of the list that a name comes with.
@@ -101,7 +102,7 @@ func listOf(local string) (string, bool) {
 	return "", false
 }
 
-func (x *expansion) listMembers(m address.Mailbox, path string) (done, looped bool, err error) {
+func (x *expansion) listMembers(m address.Mailbox, path, domain string) (done, looped bool, err error) {
 	s := step{inList, path}
 	if x.path.has(s) {
 		x.traceStep(m, "lists", at(filepath.Base(path), ""), again)
@@ -115,7 +116,7 @@ func (x *expansion) listMembers(m address.Mailbox, path string) (done, looped bo
 		return false, false, troubleWith("lists", path, err)
 	}
 	defer l.close()
-	owner := ownerOf(filepath.Base(path), m, x.t.hostname)
+	owner := ownerOf(strings.TrimSuffix(filepath.Base(path), domain), m, x.t.hostname)
 	if x.trace != nil {
 		with := ""
 		if l.verp {
@@ -149,7 +150,7 @@ func (x *expansion) owned(owner string, verp bool, do func() error) error {
 
 // listOwner resolves the owner of a list: the alias owner-NAME, whom the file belongs
 // to, the postmaster.
-func (x *expansion) listOwner(m address.Mailbox, path string) (done, looped bool, err error) {
+func (x *expansion) listOwner(m address.Mailbox, path, domain string) (done, looped bool, err error) {
 	s := step{inOwner, path}
 	if x.path.has(s) {
 		x.traceStep(m, "lists", at(filepath.Base(path), ""), again)
@@ -159,7 +160,7 @@ func (x *expansion) listOwner(m address.Mailbox, path string) (done, looped bool
 	if err != nil {
 		return false, false, troubleWith("lists", path, err)
 	}
-	owner := address.Mailbox{Local: ownerPrefix + filepath.Base(path)}
+	owner := address.Mailbox{Local: ownerPrefix + strings.TrimSuffix(filepath.Base(path), domain), Domain: strings.TrimPrefix(domain, "@")}
 	// By way of the aliases; that there is none leads back here, and on.
 	list := []address.Mailbox{owner}
 	u, ok, err := x.t.passwd.LookupUID(sign(info).uid)
@@ -185,6 +186,12 @@ func (t *Tables) checkList(ctx context.Context, name string) error {
 	}
 	if lower := strings.ToLower(name); lower != name {
 		return &config.Error{File: path, Reason: fmt.Sprintf("upper case in the name: most mail is addressed to %s; rename it", lower)}
+	}
+	if i := strings.LastIndexByte(name, '@'); i >= 0 {
+		class, _, err := t.classOf(lookups{ctx: ctx}, name[i+1:])
+		if err == nil && class != ClassVirtualAlias && class != ClassVirtualMailbox {
+			return &config.Error{File: path, Reason: fmt.Sprintf("%s is no virtual domain; the lists of local domains have names without it", name[i+1:])}
+		}
 	}
 	l, err := t.rolls.open(lookups{ctx: ctx}, path)
 	if err == nil {

@@ -46,10 +46,10 @@ func (x *expansion) user(m address.Mailbox, domain string, final bool) error {
 // expanded already.
 func (x *expansion) name(m address.Mailbox, local, domain string, final bool) (done, looped bool, err error) {
 	if !final {
-		done, looped, err = x.alias(m, strings.ToLower(local))
-		if !done && err == nil {
+		done, looped, err = x.alias(m, local, text.AliasName(local))
+		if !done && err == nil && !strings.Contains(local, "@") { // lists/name@domain is of a virtual domain
 			more := false
-			done, more, err = x.list(m, local, domain)
+			done, more, err = x.list(m, local, "", domain)
 			looped = looped || more
 		}
 		if done || err != nil {
@@ -68,15 +68,16 @@ func (x *expansion) name(m address.Mailbox, local, domain string, final bool) (d
 	return true, looped, x.deliver(u, m, local, domain, final)
 }
 
-func (x *expansion) alias(m address.Mailbox, name string) (done, looped bool, err error) {
+// alias resolves an address by a key of the aliases: a local name, or name@domain.
+func (x *expansion) alias(m address.Mailbox, name, key string) (done, looped bool, err error) {
 	if !has(x.t.aliases) {
 		return false, false, nil
 	}
-	f, ok, err := x.t.find(x.lookups, text.Aliases, name)
+	f, ok, err := x.t.find(x.lookups, text.Aliases, key)
 	if err != nil {
 		return false, false, err
 	}
-	s := step{inAliases, name}
+	s := step{inAliases, key}
 	switch {
 	case !ok:
 		x.traceStep(m, "aliases", f, noEntry)
@@ -90,12 +91,12 @@ func (x *expansion) alias(m address.Mailbox, name string) (done, looped bool, er
 			continue
 		}
 		// An :include: with an owner is a list, as sendmail has it.
-		_, owned, err := x.t.find(x.lookups, text.Aliases, ownerPrefix+name)
+		_, owned, err := x.t.find(x.lookups, text.Aliases, ownerPrefix+key)
 		if err != nil {
 			return false, false, err
 		}
 		if owned {
-			return true, false, x.owned(ownerOf(name, m, x.t.hostname), false, func() error { return x.expand(s, m, "aliases", f) })
+			return true, false, x.owned(ownerOf(strings.ToLower(name), m, x.t.hostname), false, func() error { return x.expand(s, m, "aliases", f) })
 		}
 		break
 	}

@@ -45,11 +45,13 @@ type expansion struct {
 	verp    bool
 	dry     bool // only whether there is an error counts
 	brief   bool // lists, included files and users' own aliases are not read
+	// verifies: the next hop of what is added is to be asked for the recipient.
+	verifies bool
 }
 
 func (x *expansion) add(channel, host, user string, uid uint32) error {
 	x.given++
-	return x.give(Target{Channel: channel, Host: host, User: user, Privilege: uid, Via: x.via, Owner: x.owner, VERP: x.verp})
+	return x.give(Target{Channel: channel, Host: host, User: user, Privilege: uid, Via: x.via, Owner: x.owner, VERP: x.verp, Verify: x.verifies})
 }
 
 func (x *expansion) fail(why string, m address.Mailbox) error { return x.failText(why, m, "") }
@@ -112,18 +114,20 @@ func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 			return x.expand(s, m, "fqdnaliases", f)
 		}
 	}
-	local, ok, err := x.t.isLocal(x.lookups, domain)
-	if err != nil {
+	class, f, err := x.t.classOf(x.lookups, domain)
+	switch {
+	case err != nil:
 		return err
+	case class == ClassDefault:
+		x.traceStep(m, "localnames", f, noEntry)
+		return x.remote(m, domain, final)
+	case class != ClassLocal:
+		return x.classed(class, m, domain, f, final)
 	}
-	if ok {
-		if x.trace != nil && m.Domain != "" {
-			x.traceStep(m, "localnames", local, "%s is ours", domain)
-		}
-		return x.user(m, domain, final)
+	if x.trace != nil && m.Domain != "" {
+		x.traceStep(m, "localnames", f, "%s is ours", domain)
 	}
-	x.traceStep(m, "localnames", local, noEntry)
-	return x.remote(m, domain, final)
+	return x.user(m, domain, final)
 }
 
 // whole looks an address up in fqdnaliases: itself, without its tag, its domain.
@@ -152,6 +156,7 @@ func (x *expansion) remote(m address.Mailbox, domain string, final bool) error {
 		to.Channel = SMTP
 	}
 	if to.Channel == Local {
+		x.verifies = false
 		x.traceStep(m, "routes", f, "%s is ours", domain)
 		return x.user(m, domain, final)
 	}

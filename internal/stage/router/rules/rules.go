@@ -6,6 +6,8 @@
 //	localnames   domains that are ours; their users are looked up in
 //	aliases      , then among
 //	lists        , then among the local users, who may have a .forward
+//	virtual...   domains whose addresses are found by name@domain (docs/virtual-domains.md)
+//	relay...     domains that we relay for (docs/relay-domains.md)
 //	routes       all other domains
 //
 // A message takes one snapshot and resolves its recipients with it:
@@ -33,6 +35,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,6 +58,7 @@ type Config struct {
 	// Source is what the sources that are not text files have in common.
 	Source     table.Options
 	Hostname   string // this machine's; its domain is local
+	Classes    Classes
 	Postmaster string // whom mail for postmaster goes to if no alias says so; an address or a local user
 	// LocalUsers is "passwd" (also if empty), or the path of a file with one login a
 	// line.
@@ -125,6 +130,9 @@ func New(c Config) (*Rules, error) {
 			return nil, errors.Join(err, r.Close())
 		}
 	}
+	if err := t.checkClasses(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
 	t.lookForLists()
 	r.cur.Store(t)
 	r.next.Store(c.Now().Add(period).UnixNano())
@@ -135,6 +143,9 @@ func New(c Config) (*Rules, error) {
 func (r *Rules) addTable(t *Tables, c Config, kind text.Kind) error {
 	sources := c.Sources[kind]
 	layers := t.layersOf(kind)
+	if len(sources) == 0 && slices.Contains(text.ClassKinds(), kind) {
+		return nil
+	}
 	if len(sources) == 0 && c.Dir == "" {
 		*layers = make([]layer, 1)
 		built := source{name: "built-in " + string(kind), text: string(config.Default(string(kind))),
@@ -146,6 +157,17 @@ func (r *Rules) addTable(t *Tables, c Config, kind text.Kind) error {
 	}
 	*layers = make([]layer, len(sources))
 	for i, name := range sources {
+		if id, is := staticID(kind, name); is {
+			e, err := text.ParseClass(kind, id)
+			if err == nil && kind == text.VirtualUIDMaps && e.ID < t.classes.MinimumUID {
+				err = fmt.Errorf("uid %d is below VIRTUALMINIMUMUID=%d", e.ID, t.classes.MinimumUID)
+			}
+			if err != nil {
+				return &config.Error{File: strings.ToUpper(string(kind)), Reason: name + " cannot be used", Err: err}
+			}
+			(*layers)[i].static = &found{entry: entry{key: name, id: e.ID}, where: where{file: strings.ToUpper(string(kind))}}
+			continue
+		}
 		s, err := table.Parse(name, c.Dir)
 		if err != nil {
 			return err
@@ -169,6 +191,22 @@ func (r *Rules) addTable(t *Tables, c Config, kind text.Kind) error {
 		r.open = append(r.open, e)
 	}
 	return nil
+}
+
+// staticID returns the number in a source that is one for all mailboxes, as Postfix's
+// "static:5000".
+func staticID(kind text.Kind, source string) (string, bool) {
+	if kind != text.VirtualUIDMaps && kind != text.VirtualGIDMaps {
+		return "", false
+	}
+	id, static := strings.CutPrefix(source, "static:")
+	return id, static || id != "" && strings.Trim(id, "0123456789") == ""
+}
+
+// IsNumber reports whether a source of the tables of uids and gids is one number for all.
+func IsNumber(kind text.Kind, source string) bool {
+	_, is := staticID(kind, source)
+	return is
 }
 
 func newTables(c Config) (*Tables, error) {
@@ -201,6 +239,7 @@ func newTables(c Config) (*Tables, error) {
 		rolls:      &rolls{now: c.Now, tries: triesToRead, reach: reach{c.Closed}, files: map[string]*roll{}},
 		forwards:   forwards,
 		subaddress: c.Subaddress,
+		classes:    c.Classes,
 		log:        c.Log,
 		seeds:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}

@@ -19,6 +19,7 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
+	"zmailer/internal/table/text"
 )
 
 // conf is a directory of tables and the rules over it.
@@ -57,6 +58,13 @@ func (c *conf) config() Config {
 	}
 	if _, err := os.Stat(k.LocalUsers); err != nil {
 		k.LocalUsers = "passwd"
+	}
+	k.Classes = Classes{Base: "/var/vmail", MinimumUID: 100, VerifyRelay: true}
+	k.Sources = map[text.Kind][]string{}
+	for _, kind := range text.ClassKinds() {
+		if _, err := os.Stat(filepath.Join(c.dir, string(kind))); err == nil {
+			k.Sources[kind] = []string{string(kind)}
+		}
 	}
 	return k
 }

@@ -30,15 +30,21 @@ type Tables struct {
 	log        *slog.Logger
 	seeds      [2]maphash.Seed
 
+	classes Classes
+
 	local, routes, aliases, fqdn []layer
-	logins                       *logins // nil: every user of the system
+	// Of domain classes; without a layer the setting is not there, and nothing is asked.
+	aliasDomains, mailboxDomains, mailboxes, uids, gids, relayDomains, relayRcpts []layer
+
+	logins *logins // nil: every user of the system
 }
 
 // layer is one source of a table: a text file, which is in memory, or something that
 // is asked.
 type layer struct {
-	mem *memory // nil: ext
-	ext *external
+	mem    *memory // nil: ext or static
+	ext    *external
+	static *found // for every key
 }
 
 type memory struct {
@@ -47,6 +53,8 @@ type memory struct {
 	// entries by key. Of routes, below holds the keys ".dom", by the domain.
 	entries map[string]entry
 	below   map[string]entry
+	// addresses: of aliases, some key is that of a virtual domain.
+	addresses bool
 }
 
 // entry is what a table has for a key.
@@ -54,6 +62,8 @@ type entry struct {
 	key    string
 	values []text.Value // of an alias
 	route  text.Route
+	store  text.Store // of a virtual mailbox or a domain
+	id     uint32     // a uid or gid
 	line   int
 }
 
@@ -94,8 +104,10 @@ func (t *Tables) layersOf(kind text.Kind) *[]layer {
 		return &t.routes
 	case text.Aliases:
 		return &t.aliases
+	case text.FQDNAliases:
+		return &t.fqdn
 	}
-	return &t.fqdn
+	return t.classTable(kind)
 }
 
 // parseLayer reads a text table as the layer i of a kind.
@@ -103,7 +115,7 @@ func (t *Tables) parseLayer(kind text.Kind, i int, s source) error {
 	m := &memory{file: s.name, rights: s.rights, entries: map[string]entry{}, below: map[string]entry{}}
 	m.rights.admin = true
 	err := text.Scan(kind, s.name, strings.NewReader(s.text), func(e text.Entry) error {
-		v := entry{key: e.Key, values: e.Values, route: e.Route, line: e.Line}
+		v := entry{key: e.Key, values: e.Values, route: e.Route, store: e.Store, id: e.ID, line: e.Line}
 		in, key := m.entries, e.Key
 		if kind == text.Routes && len(key) > 1 && key[0] == '.' && key != text.ReportRoute {
 			in, key = m.below, key[1:]
@@ -112,6 +124,10 @@ func (t *Tables) parseLayer(kind text.Kind, i int, s source) error {
 			return s.bad(e.Line, fmt.Sprintf("%s is in line %d already", e.Key, first.line), nil)
 		}
 		in[key] = v
+		m.addresses = m.addresses || kind == text.Aliases && key[0] != '"' && strings.Contains(key, "@")
+		if uid := max(v.store.UID, v.id); uid != 0 && uid < t.classes.MinimumUID && kind != text.VirtualGIDMaps {
+			return s.bad(e.Line, fmt.Sprintf("uid %d is below VIRTUALMINIMUMUID=%d", uid, t.classes.MinimumUID), nil)
+		}
 		return nil
 	})
 	if bad := (*config.Error)(nil); err != nil && !errors.As(err, &bad) {
@@ -135,6 +151,10 @@ func parseEntry(kind text.Kind, s string) (e entry, err error) {
 		if err == nil && len(e.values) == 0 {
 			err = errors.New("no value; /dev/null drops the mail")
 		}
+	default:
+		var c text.Entry
+		c, err = text.ParseClass(kind, s)
+		e.store, e.id = c.Store, c.ID
 	}
 	return e, err
 }
@@ -142,6 +162,9 @@ func parseEntry(kind text.Kind, s string) (e entry, err error) {
 // find looks a key up in the layers of a kind; the first that has it counts.
 func (t *Tables) find(ls lookups, kind text.Kind, key string) (found, bool, error) {
 	for _, l := range *t.layersOf(kind) {
+		if l.static != nil {
+			return *l.static, true, nil
+		}
 		if l.mem != nil {
 			if e, ok := l.mem.entries[key]; ok {
 				return l.mem.found(e), true, nil
@@ -213,8 +236,8 @@ func has(layers []layer) bool {
 // Hostname is this machine's domain in lower-case A-labels.
 func (t *Tables) Hostname() string { return t.hostname }
 
-// IsLocal reports whether a mailbox is in a domain that is ours; a bare name is. Its
-// error is a *Trouble.
+// IsLocal reports whether a mailbox is in a domain that is ours, local or virtual; a bare name
+// is. Its error is a *Trouble.
 func (t *Tables) IsLocal(ctx context.Context, m address.Mailbox) (bool, error) {
 	return t.isOurs(lookups{ctx: ctx}, m)
 }
@@ -227,11 +250,11 @@ func (t *Tables) isOurs(ls lookups, m address.Mailbox) (bool, error) {
 	if err != nil {
 		return false, nil
 	}
-	_, ok, err := t.isLocal(ls, d)
-	return ok, err
+	class, _, err := t.classOf(ls, d)
+	return class != ClassDefault && class != ClassRelay, err
 }
 
-// isLocal reports whether a domain is ours, and where it was found.
+// isLocal reports whether a domain is of the class local, and where it was found.
 func (t *Tables) isLocal(ls lookups, domain string) (found, bool, error) {
 	if domain == t.hostname {
 		return at(domain, "HOSTNAME"), true, nil

@@ -5,16 +5,18 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/table"
+	"zmailer/internal/workspec"
 )
 
 // Channels that rules itself gives. Any other comes from the table routes.
 const (
-	Local     = "local"     // a local user's mailbox: host is login@domain, user the same with its tag
-	File      = "file"      // host file.UID, user a path
-	Pipe      = "pipe"      // host pipe.UID, user a bar and a command
-	Bitbucket = "bitbucket" // host -, user the dropped recipient
-	SMTP      = "smtp"      // the channel of a domain that has no route
-	Error     = "error"     // host has the reason, see the Err constants
+	Local     = "local"          // a local user's mailbox: host is login@domain, user the same with its tag
+	File      = "file"           // host file.UID, user a path
+	Pipe      = "pipe"           // host pipe.UID, user a bar and a command
+	Bitbucket = "bitbucket"      // host -, user the dropped recipient
+	Virtual   = workspec.Virtual // a virtual mailbox: host is a workspec.VirtualStore, user the address
+	SMTP      = "smtp"           // the channel of a domain that has no route
+	Error     = "error"          // host has the reason, see the Err constants
 )
 
 // Hosts of channel error.
@@ -52,6 +54,8 @@ type Target struct {
 	// of the list that it is a member of; "": to the sender.
 	Owner string
 	VERP  bool // the sender that its agent gives is Owner with the recipient in it
+	// Verify: its next hop is asked whether it takes the recipient before mail is accepted.
+	Verify bool
 }
 
 // Query is a recipient whose targets are wanted.

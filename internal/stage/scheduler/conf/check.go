@@ -168,10 +168,17 @@ func covers(p, q []string) bool {
 
 // checkRoutes checks the text tables of the setting ROUTES. Other sources cannot be listed.
 func (c *File) checkRoutes(settings *config.Config) (list []error, err error) {
+	if settings.String("VIRTUALMAILBOXDOMAINS", "") != "" {
+		channel, _, _ := strings.Cut(settings.String("VIRTUALTRANSPORT", "virtual!"), "!")
+		if !c.serves(channel) {
+			list = append(list, &config.Error{File: c.Name, Reason: fmt.Sprintf(
+				"warning: no clause with a command serves channel %s, where mail for VIRTUALMAILBOXDOMAINS goes: it would wait until it expires; add a line %[1]s/* above a command that delivers it", channel)})
+		}
+	}
 	sources := strings.Fields(settings.String("ROUTES", ""))
 	if len(sources) == 0 {
 		routes, from, err := settings.Read("routes")
-		return c.unservedRoutes(from, string(routes)), err
+		return append(list, c.unservedRoutes(from, string(routes))...), err
 	}
 	for _, source := range sources {
 		scheme, path, ok := strings.Cut(source, ":")

@@ -34,21 +34,91 @@ func (p *Policy) openNames() (err error) {
 	return err
 }
 
-// IsLocal reports whether a recipient is in a domain of ours; an address without a domain
-// is. An error means that a table cannot be asked now.
+// Domains are the domains of one class beside the local ones.
+type Domains struct {
+	Kind    text.Kind // virtualaliasdomains, virtualmailboxdomains or relaydomains
+	Sources []string  // none: there are no such domains
+}
+
+// class is what Domains are opened as.
+type class struct {
+	kind    text.Kind
+	sources sources
+}
+
+// classNames are the classes as operators read them.
+var classNames = map[text.Kind]string{
+	text.LocalNames: "local domain", text.VirtualAliasDomains: "virtual alias domain",
+	text.VirtualMailboxDomains: "virtual mailbox domain", text.RelayDomains: "relay domain",
+}
+
+// ClassName names a class of domains; "" is none of ours.
+func ClassName(kind text.Kind) string {
+	if name := classNames[kind]; name != "" {
+		return name
+	}
+	return "not a local domain"
+}
+
+func (p *Policy) openDomains() error {
+	for _, d := range p.Domains {
+		o := p.source
+		o.Name = string(d.Kind)
+		list, err := openSources(d.Sources, o, func(name string, b []byte) (words, error) {
+			out := words{}
+			err := text.Scan(d.Kind, name, bytes.NewReader(b), func(e text.Entry) error {
+				out[e.Key] = nil
+				return nil
+			})
+			return out, err
+		}, true)
+		if err != nil {
+			return err
+		}
+		if len(list) > 0 {
+			p.classes = append(p.classes, class{d.Kind, list})
+		}
+	}
+	return nil
+}
+
+// IsLocal reports whether a recipient is in a domain of ours, of any class; an address without
+// a domain is. An error means that a table cannot be asked now.
 func (p *Policy) IsLocal(ctx context.Context, m address.Mailbox) (bool, error) {
+	kind, err := p.ClassOf(ctx, m)
+	return kind != "", err
+}
+
+// ClassOf returns the table of domains that a recipient's is in, as the router has them; "":
+// none.
+func (p *Policy) ClassOf(ctx context.Context, m address.Mailbox) (text.Kind, error) {
 	if m.Domain == "" {
-		return true, nil
+		return text.LocalNames, nil
 	}
 	domain, err := m.ASCIIDomain()
 	if err != nil {
-		return false, nil
+		return "", nil
 	}
 	if domain == p.host {
-		return true, nil
+		return text.LocalNames, nil
 	}
-	_, ok, err := p.names.lookup(ctx, domain)
-	return ok, err
+	if _, ok, err := p.names.lookup(ctx, domain); ok || err != nil {
+		return text.LocalNames, err
+	}
+	for _, c := range p.classes {
+		if _, ok, err := c.sources.lookup(ctx, domain); ok || err != nil {
+			return c.kind, err
+		}
+		if c.kind != text.RelayDomains || domain[0] == '[' {
+			continue
+		}
+		for d, more := domain, true; more; _, d, more = strings.Cut(d, ".") {
+			if _, ok, err := c.sources.lookup(ctx, "."+d); ok || err != nil {
+				return c.kind, err
+			}
+		}
+	}
+	return "", nil
 }
 
 // parseLocalNames reads the first word of each line as a domain; # begins a comment. No

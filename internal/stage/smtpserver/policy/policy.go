@@ -36,6 +36,7 @@ type Config struct {
 	RelayNets      []netip.Prefix // whose clients may send anywhere
 	LocalNames     []string       // sources of LOCALNAMES; none: LocalNamesFile
 	LocalNamesFile string         // "": the built-in list
+	Domains        []Domains      // virtual and relay domains
 	SenderLogin    []string       // sources of SENDERLOGIN; none: users may send as any address
 	RateLimits     []string       // sources of RATELIMITS; none: the same rates for all
 	Source         table.Options  // what tables have in common
@@ -58,6 +59,7 @@ type Policy struct {
 	host    string // Hostname as ASCIIDomain gives it
 	rules   *access.Rules
 	names   sources
+	classes []class
 	senders sources
 	rates   sources
 	rcpts   *rcptcheck.Checker
@@ -80,7 +82,9 @@ func Open(c Config) (*Policy, error) {
 	if p.rules, err = access.Open(o); err != nil {
 		return nil, err
 	}
-	err = p.openNames()
+	if err = p.openNames(); err == nil {
+		err = p.openDomains()
+	}
 	if err == nil {
 		named := p.source
 		named.Name = "senderlogin"
@@ -108,7 +112,11 @@ func (p *Policy) Close() {
 	if p.rcpts != nil {
 		p.rcpts.Close()
 	}
-	if err := errors.Join(p.rules.Close(), p.names.close(), p.senders.close(), p.rates.close()); err != nil {
+	var all sources
+	for _, c := range p.classes {
+		all = append(all, c.sources...)
+	}
+	if err := errors.Join(p.rules.Close(), all.close(), p.names.close(), p.senders.close(), p.rates.close()); err != nil {
 		p.Log.Warn("access-trouble", "reason", err)
 	}
 }

@@ -3,7 +3,6 @@ module zmailer
 go 1.26.0
 
 require (
-	blitiri.com.ar/go/spf v1.6.0
 	github.com/charmbracelet/bubbletea v1.3.10
 	github.com/charmbracelet/lipgloss v1.1.0
 	github.com/coreos/go-systemd/v22 v22.6.0

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"zmailer/internal/wire/nameserver"
 )
 
 // Kind is why a lookup gave nothing.
@@ -84,18 +86,13 @@ type Config struct {
 
 // Resolver asks name servers. Its methods may be used by many goroutines.
 type Resolver struct {
-	cfg     Config
-	servers serverList
-	cache   cache
+	cfg    Config
+	client *nameserver.Client
+	cache  cache
 }
 
 // New makes a resolver. It sends no query yet.
 func New(cfg Config) *Resolver {
-	if cfg.Conf == "" {
-		cfg.Conf = "/etc/resolv.conf"
-	}
-	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
-	cfg.Attempts = cmp.Or(cfg.Attempts, 2)
 	cfg.Entries = cmp.Or(cfg.Entries, 10000)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -103,7 +100,8 @@ func New(cfg Config) *Resolver {
 	if cfg.Shuffle == nil {
 		cfg.Shuffle = rand.Shuffle
 	}
-	return &Resolver{cfg: cfg, cache: cache{entries: map[question]*entry{}, max: cfg.Entries}}
+	client := nameserver.New(nameserver.Config{Server: cfg.Server, Conf: cfg.Conf, Timeout: cfg.Timeout, Attempts: cfg.Attempts, Now: cfg.Now})
+	return &Resolver{cfg: cfg, client: client, cache: cache{entries: map[question]*entry{}, max: cfg.Entries}}
 }
 
 // Hosts returns the servers for a domain in the order in which they are to be tried:

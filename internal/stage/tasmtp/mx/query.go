@@ -17,9 +17,6 @@ import (
 const (
 	// maxAliases is how many CNAMEs are followed for one name.
 	maxAliases = 8
-	// edns is the size of a UDP answer that is asked for: what passes every network
-	// without fragments. Larger ones come by TCP.
-	edns = 1232
 	// maxTTL and maxNegative bound how long an answer is kept, whatever it contains
 	// (RFC 2308 §5).
 	maxTTL      = 24 * time.Hour
@@ -73,7 +70,7 @@ func (r *Resolver) ask(ctx context.Context, q question) (*answer, time.Duration,
 	ttl := maxTTL
 	secure := r.Trusted() == nil
 	for range maxAliases {
-		m, err := r.exchange(ctx, name, q.qtype)
+		m, err := r.client.Exchange(ctx, name, q.qtype)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -166,55 +163,4 @@ func negativeTTL(m *dns.Msg) time.Duration {
 		}
 	}
 	return defaultNegative
-}
-
-// exchange asks the servers in turn until one returns an answer or that the name
-// does not exist.
-func (r *Resolver) exchange(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
-	servers, err := r.servers.get(&r.cfg)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := dns.IsDomainName(name); !ok {
-		// It cannot exist; a question about it cannot even be written.
-		return &dns.Msg{MsgHdr: dns.MsgHdr{Rcode: dns.RcodeNameError}}, nil
-	}
-	var last error
-	for range r.cfg.Attempts {
-		for _, s := range servers {
-			m, err := r.exchangeWith(ctx, s, name, qtype)
-			if err == nil && (m.Rcode == dns.RcodeSuccess || m.Rcode == dns.RcodeNameError) {
-				return m, nil
-			}
-			if err == nil {
-				err = errors.New(dns.RcodeToString[m.Rcode])
-			}
-			last = fmt.Errorf("name server %s: %w", s, err)
-			if ctx.Err() != nil {
-				return nil, last
-			}
-		}
-	}
-	return nil, last
-}
-
-// exchangeWith asks one server: by UDP, again without EDNS if that is what it does
-// not know, and by TCP if the answer was cut.
-func (r *Resolver) exchangeWith(ctx context.Context, server, name string, qtype uint16) (*dns.Msg, error) {
-	ask := new(dns.Msg).SetQuestion(name, qtype)
-	ask.SetEdns0(edns, false)
-	// RFC 6840 §5.7: we want to know whether the answer was validated.
-	ask.AuthenticatedData = true
-	udp := dns.Client{Timeout: r.cfg.Timeout}
-	m, _, err := udp.ExchangeContext(ctx, ask, server)
-	if err == nil && (m.Rcode == dns.RcodeFormatError || m.Rcode == dns.RcodeNotImplemented) {
-		ask.Extra = nil
-		m, _, err = udp.ExchangeContext(ctx, ask, server)
-	}
-	if err != nil || !m.Truncated {
-		return m, err
-	}
-	tcp := dns.Client{Net: "tcp", Timeout: r.cfg.Timeout}
-	m, _, err = tcp.ExchangeContext(ctx, ask, server)
-	return m, err
 }

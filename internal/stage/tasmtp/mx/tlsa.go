@@ -33,7 +33,7 @@ var ErrUntrusted = errors.New("the name server is not on this machine, and DANET
 
 // Trusted returns an error if no answer can be known to be secure.
 func (r *Resolver) Trusted() error {
-	servers, err := r.servers.get(&r.cfg)
+	servers, err := r.client.Servers()
 	if err != nil || r.cfg.Trust {
 		return err
 	}

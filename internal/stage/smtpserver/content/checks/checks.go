@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -113,38 +112,4 @@ func (r *Results) DKIMValue() Value {
 		}
 	}
 	return best
-}
-
-// resolver asks for whole names: no search list of this machine is tried.
-type resolver struct{ *net.Resolver }
-
-func newResolver(server string) resolver {
-	r := &net.Resolver{PreferGo: true}
-	if server != "" {
-		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, network, server)
-		}
-	}
-	return resolver{r}
-}
-
-func whole(name string) string { return strings.TrimSuffix(name, ".") + "." }
-
-func (r resolver) LookupTXT(ctx context.Context, name string) ([]string, error) {
-	return r.Resolver.LookupTXT(ctx, whole(name))
-}
-
-func (r resolver) LookupMX(ctx context.Context, name string) ([]*net.MX, error) {
-	return r.Resolver.LookupMX(ctx, whole(name))
-}
-
-func (r resolver) LookupIPAddr(ctx context.Context, name string) ([]net.IPAddr, error) {
-	return r.Resolver.LookupIPAddr(ctx, whole(name))
-}
-
-// missing reports whether a name has no such record, as opposed to trouble.
-func missing(err error) bool {
-	dns := (*net.DNSError)(nil)
-	return errors.As(err, &dns) && dns.IsNotFound
 }

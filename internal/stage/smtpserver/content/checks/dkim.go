@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/emersion/go-msgauth/dkim"
 
@@ -53,9 +54,10 @@ func (c *Checker) DKIM(ctx context.Context, header []envelope.Field, content fun
 		return nil, err
 	}
 	g := &guard{r: r, line: true}
+	k := keys{records: map[string]tagList{}}
 	options := &dkim.VerifyOptions{
 		MaxVerifications: maxSignatures,
-		LookupTXT:        func(name string) ([]string, error) { return c.dns.LookupTXT(ctx, name) },
+		LookupTXT:        func(name string) ([]string, error) { return k.note(name)(c.dns.LookupTXT(ctx, name)) },
 	}
 	found, err := dkim.VerifyWithOptions(wireForm(g), options)
 	if g.err != nil {
@@ -66,23 +68,80 @@ func (c *Checker) DKIM(ctx context.Context, header []envelope.Field, content fun
 		return []Signature{{Value: PermError}}, nil
 	}
 	results := make([]Signature, 0, len(found))
-	for _, v := range found {
+	fields := signatures(header)
+	for i, v := range found {
+		tags := tagList{}
+		if i < len(fields) {
+			tags = fields[i]
+		}
 		s := Signature{Domain: strings.ToLower(v.Domain), Identifier: v.Identifier}
 		switch {
 		case g.over:
 			s.Value = Neutral
+		case v.Err == nil && k.strict(tags["s"], s.Domain) && !strings.HasSuffix(strings.ToLower(v.Identifier), "@"+s.Domain):
+			s.Value = PermError // the key is not for names below its domain: RFC 6376 section 3.6.1
 		case v.Err == nil:
 			s.Value = Pass
 		case dkim.IsTempFail(v.Err):
 			s.Value = TempError
 		case dkim.IsPermFail(v.Err):
 			s.Value = PermError
+		case tags["l"] != "":
+			// RFC 6376 section 3.5: a verifier may ignore a signature of a part of the body, to
+			// which anyone can append. The library does, whatever the length is.
+			s.Value = Policy
 		default:
 			s.Value = Fail
 		}
 		results = append(results, s)
 	}
 	return results, nil
+}
+
+// tagList is the tags of a signature or a key record, without blanks (RFC 6376 section 3.2).
+type tagList map[string]string
+
+func parseTags(text string) tagList {
+	tags := tagList{}
+	for part := range strings.SplitSeq(text, ";") {
+		name, value, _ := strings.Cut(part, "=")
+		tags[strings.TrimSpace(name)] = strings.Join(strings.Fields(value), "")
+	}
+	return tags
+}
+
+// signatures returns the tags of each signature, in the order of the header.
+func signatures(header []envelope.Field) (list []tagList) {
+	for _, f := range header {
+		if strings.EqualFold(f.Name, "DKIM-Signature") && len(list) < maxSignatures {
+			list = append(list, parseTags(f.Value()))
+		}
+	}
+	return list
+}
+
+// keys are the key records that were looked up. The library asks for several at once.
+type keys struct {
+	mu      sync.Mutex
+	records map[string]tagList
+}
+
+// note keeps the record of a name.
+func (k *keys) note(name string) func([]string, error) ([]string, error) {
+	return func(texts []string, err error) ([]string, error) {
+		if len(texts) == 1 {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.records[strings.ToLower(name)] = parseTags(texts[0])
+		}
+		return texts, err
+	}
+}
+
+// strict reports whether a key has the flag s.
+func (k *keys) strict(selector, domain string) bool {
+	flags := k.records[strings.ToLower(selector+"._domainkey."+domain)]["t"]
+	return slices.Contains(strings.Split(flags, ":"), "s")
 }
 
 // hostile reports whether a signature is long or names many fields: the library searches

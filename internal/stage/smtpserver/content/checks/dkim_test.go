@@ -36,34 +36,39 @@ func TestDKIMVerifiesWhatWasSigned(t *testing.T) {
 	_, server := checkstest.Serve(t, checkstest.TXT("rsa._domainkey.a.example", big.Record), checkstest.TXT("ed._domainkey.a.example", ed.Record),
 		checkstest.TXT("old._domainkey.a.example", small.Record), checkstest.TXT("gone._domainkey.a.example", "v=DKIM1; p="),
 		checkstest.TXT("two._domainkey.a.example", ed.Record), checkstest.TXT("two._domainkey.a.example", big.Record),
-		checkstest.TXT("x._domainkey.other.example", ed.Record))
+		checkstest.TXT("x._domainkey.other.example", ed.Record), checkstest.TXT("strict._domainkey.a.example", ed.Record+"; t=y : s"))
 	c := New(Config{DKIM: true, Server: server})
 	rsaSimple, edRelaxed := big.Sign(t, plainText, "a.example", "rsa", false), ed.Sign(t, plainText, "a.example", "ed", true)
 	for name, tt := range map[string]struct {
 		message string
 		want    []Value
 	}{
-		"RSA, simple":                {rsaSimple, []Value{Pass}},
-		"Ed25519, relaxed":           {edRelaxed, []Value{Pass}},
-		"both":                       {big.Sign(t, edRelaxed, "a.example", "rsa", true), []Value{Pass, Pass}},
-		"1024 bits":                  {small.Sign(t, plainText, "a.example", "old", true), []Value{Pass}},
-		"a body that was changed":    {strings.Replace(rsaSimple, "Dear Bob", "Dear Rob", 1), []Value{Fail}},
-		"a header that was changed":  {strings.Replace(edRelaxed, "Subject: f", "Subject: F", 1), []Value{Fail}},
-		"one of two was broken":      {strings.Replace(big.Sign(t, edRelaxed, "a.example", "rsa", false), "no more  \n", "no more\n", 1), []Value{Fail, Pass}},
-		"a field added on top":       {"Received: from x\n" + rsaSimple, []Value{Pass}},
-		"no signature":               {plainText, nil},
-		"no key":                     {ed.Sign(t, plainText, "a.example", "none", true), []Value{PermError}},
-		"a revoked key":              {ed.Sign(t, plainText, "a.example", "gone", true), []Value{PermError}},
-		"two keys":                   {ed.Sign(t, plainText, "a.example", "two", true), []Value{PermError}},
-		"another's key":              {ed.Sign(t, plainText, "a.example", "rsa", true), []Value{PermError}},
-		"the name server fails":      {ed.Sign(t, plainText, "broken.example", "x", true), []Value{TempError}},
-		"no tags":                    {"DKIM-Signature: nonsense\n" + plainText, []Value{PermError}},
-		"an empty field":             {"DKIM-Signature:\n" + plainText, []Value{PermError}},
-		"a body of no lines":         {ed.Sign(t, "From: a@a.example\n\n", "a.example", "ed", true), []Value{Pass}},
-		"a line that is none":        {strings.Replace(edRelaxed, "Subject:", "junk\nSubject:", 1), []Value{Pass}},
-		"a long signature":           {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; h=from; bh=AA==; b=" + strings.Repeat("AA==", maxSignature) + "\n" + plainText, []Value{PermError}},
-		"a signature of many names":  {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; h=from" + strings.Repeat(":a", maxNames+1) + "; bh=AA==; b=AA==\n" + plainText, []Value{PermError}},
-		"a length tag":               {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; l=3; h=from; bh=AA==; b=AA==\n" + plainText, []Value{Fail}},
+		"RSA, simple":               {rsaSimple, []Value{Pass}},
+		"Ed25519, relaxed":          {edRelaxed, []Value{Pass}},
+		"both":                      {big.Sign(t, edRelaxed, "a.example", "rsa", true), []Value{Pass, Pass}},
+		"1024 bits":                 {small.Sign(t, plainText, "a.example", "old", true), []Value{Pass}},
+		"a body that was changed":   {strings.Replace(rsaSimple, "Dear Bob", "Dear Rob", 1), []Value{Fail}},
+		"a header that was changed": {strings.Replace(edRelaxed, "Subject: f", "Subject: F", 1), []Value{Fail}},
+		"one of two was broken":     {strings.Replace(big.Sign(t, edRelaxed, "a.example", "rsa", false), "no more  \n", "no more\n", 1), []Value{Fail, Pass}},
+		"a field added on top":      {"Received: from x\n" + rsaSimple, []Value{Pass}},
+		"no signature":              {plainText, nil},
+		"no key":                    {ed.Sign(t, plainText, "a.example", "none", true), []Value{PermError}},
+		"a revoked key":             {ed.Sign(t, plainText, "a.example", "gone", true), []Value{PermError}},
+		"two keys":                  {ed.Sign(t, plainText, "a.example", "two", true), []Value{PermError}},
+		"another's key":             {ed.Sign(t, plainText, "a.example", "rsa", true), []Value{PermError}},
+		"the name server fails":     {ed.Sign(t, plainText, "broken.example", "x", true), []Value{TempError}},
+		"no tags":                   {"DKIM-Signature: nonsense\n" + plainText, []Value{PermError}},
+		"an empty field":            {"DKIM-Signature:\n" + plainText, []Value{PermError}},
+		"a body of no lines":        {ed.Sign(t, "From: a@a.example\n\n", "a.example", "ed", true), []Value{Pass}},
+		"a line that is none":       {strings.Replace(edRelaxed, "Subject:", "junk\nSubject:", 1), []Value{Pass}},
+		"a long signature":          {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; h=from; bh=AA==; b=" + strings.Repeat("AA==", maxSignature) + "\n" + plainText, []Value{PermError}},
+		"a signature of many names": {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; h=from" + strings.Repeat(":a", maxNames+1) + "; bh=AA==; b=AA==\n" + plainText, []Value{PermError}},
+		"a length tag":              {"DKIM-Signature: v=1; a=ed25519-sha256; d=a.example; s=ed; l=3; h=from; bh=AA==; b=AA==\n" + plainText, []Value{Policy}}, // Peer6
+		// Peer6: a key with the flag s is for its own domain alone (RFC 6376 section 3.6.1).
+		"a strict key, its domain":   {ed.SignAs(t, plainText, "a.example", "strict", "ann@a.example"), []Value{Pass}},
+		"a strict key, one below":    {ed.SignAs(t, plainText, "a.example", "strict", "ann@news.a.example"), []Value{PermError}},
+		"another key, one below":     {ed.SignAs(t, plainText, "a.example", "ed", "ann@news.a.example"), []Value{Pass}},
+		"strict beside another":      {ed.Sign(t, ed.SignAs(t, plainText, "a.example", "strict", "ann@news.a.example"), "a.example", "ed", true), []Value{Pass, PermError}},
 		"the header never ends":      {"DKIM-Signature: " + strings.Repeat("x", maxHeader) + "\n", []Value{PermError}},
 		"a body of nothing but ends": {ed.Sign(t, plainText, "a.example", "ed", true) + strings.Repeat("\n", maxBlank+10), []Value{Neutral}},
 	} {

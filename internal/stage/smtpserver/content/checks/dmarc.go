@@ -2,6 +2,7 @@ package checks
 
 import (
 	"context"
+	"net/url"
 	"strings"
 
 	"github.com/emersion/go-msgauth/dmarc"
@@ -95,6 +96,9 @@ func (c *Checker) record(ctx context.Context, domain string) (r *dmarc.Record, f
 		case len(own) == 1:
 			r, err := dmarc.Parse(own[0])
 			if err != nil {
+				r, err = dmarc.Parse(monitored(own[0]))
+			}
+			if err != nil {
 				return nil, "", PermError
 			}
 			return r, from, None
@@ -103,6 +107,30 @@ func (c *Checker) record(ctx context.Context, domain string) (r *dmarc.Record, f
 		}
 	}
 	return nil, "", None
+}
+
+// monitored returns a record in which p= or sp= is missing or wrong as one with p=none, if it
+// names an address for reports (RFC 7489 section 6.6.3); else as it is.
+func monitored(record string) string {
+	reports := false
+	parts := []string{"v=DMARC1", "p=none"}
+	for part := range strings.SplitSeq(record, ";") {
+		name, value, _ := strings.Cut(part, "=")
+		switch name = strings.TrimSpace(name); name {
+		case "v", "p", "sp":
+			continue
+		case "rua":
+			for uri := range strings.SplitSeq(value, ",") {
+				u, err := url.Parse(strings.TrimSpace(uri))
+				reports = reports || err == nil && u.Scheme != "" && u.Opaque+u.Host != ""
+			}
+		}
+		parts = append(parts, part)
+	}
+	if !reports {
+		return record
+	}
+	return strings.Join(parts, ";")
 }
 
 // policy returns what the domain asks for, for this message (RFC 7489 §6.6.4).

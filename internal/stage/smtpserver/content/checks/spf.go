@@ -5,9 +5,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"blitiri.com.ar/go/spf"
-
 	"zmailer/internal/mail/address"
+	"zmailer/internal/stage/smtpserver/content/checks/spf"
 )
 
 // SPF is whether a domain lets a host send its mail. The zero value: not checked.
@@ -37,10 +36,6 @@ func (c *Checker) SPF(ctx context.Context, client netip.Addr, helo string, from 
 		return r // RFC 7208 §4.3: nothing to ask
 	}
 	r.Domain = strings.ToLower(domain)
-	// The library takes the part after the first @ for the domain.
-	sender := strings.ReplaceAll(who.Local, "@", "=") + "@" + r.Domain
-	// The error describes the match or its failure; the value is right with it.
-	value, _ := spf.CheckHostWithSender(client.AsSlice(), helo, sender, spf.WithContext(ctx), spf.WithResolver(c.dns))
-	r.Value = Value(value)
+	r.Value = Value(spf.Check(ctx, c.dns, client, helo, who.Local+"@"+r.Domain))
 	return r
 }

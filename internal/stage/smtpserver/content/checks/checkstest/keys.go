@@ -54,7 +54,18 @@ func TXT(name, text string) string {
 // Sign signs a message with LF line ends.
 func (s Signer) Sign(t testing.TB, message, domain, selector string, relaxed bool) string {
 	t.Helper()
-	o := &dkim.SignOptions{Domain: domain, Selector: selector, Signer: s.Key, Hash: crypto.SHA256}
+	return s.sign(t, message, domain, selector, "", relaxed)
+}
+
+// SignAs signs, relaxed, for a user (i=).
+func (s Signer) SignAs(t testing.TB, message, domain, selector, user string) string {
+	t.Helper()
+	return s.sign(t, message, domain, selector, user, true)
+}
+
+func (s Signer) sign(t testing.TB, message, domain, selector, user string, relaxed bool) string {
+	t.Helper()
+	o := &dkim.SignOptions{Identifier: user, Domain: domain, Selector: selector, Signer: s.Key, Hash: crypto.SHA256}
 	if relaxed {
 		o.HeaderCanonicalization, o.BodyCanonicalization = dkim.CanonicalizationRelaxed, dkim.CanonicalizationRelaxed
 	}

@@ -1,4 +1,4 @@
-package mx
+package nameserver
 
 import (
 	"fmt"

@@ -111,7 +111,7 @@ func BenchmarkWrite(b *testing.B) {
 
 func BenchmarkAppend(b *testing.B) {
 	b.ReportAllocs()
-	d := &Diagnostic{Recipient: 181, HeaderOffset: 548, NotaryOffset: 238, Notary: Notary{"a@b", "failed", "5.1.1", "smtp; 550 x", "dns; mx", "smtp[1]"}, Text: "550 x\ny"}
+	d := &Diagnostic{Recipient: 181, HeaderOffset: 548, NotaryOffset: 238, Notary: Notary{"a@b", "failed", "5.1.1", "smtp; 550 x", "dns; mx", "smtp[1]", ""}, Text: "550 x\ny"}
 	e := &Event{Recipient: 181, Event: EventSent, Attrs: []Attr{{"owner", "17"}}}
 	var buf []byte
 	for b.Loop() {

@@ -100,7 +100,7 @@ func (p *parser) read(next *int) (reason string, err error) {
 			return "line of a group behind the z line", nil
 		}
 		return p.groupLine(next), nil
-	case 'i', 'o', 'v', 'l', 'u', 'e', 'x', 'T':
+	case 'i', 'o', 'v', 'l', 'u', 'c', 'e', 'x', 'T':
 		return p.preamble(), nil
 	case 'M':
 		if p.s.Format&FormatM != 0 && len(p.line) == 1 {
@@ -169,6 +169,8 @@ func (p *parser) preamble() (reason string) {
 		s.Obsoletes = append(s.Obsoletes, p.text(v))
 	case 'T':
 		s.Start = append(s.Start, p.text(v))
+	case 'c':
+		p.origin(v)
 	default:
 		bit := uint32(1) << (id - 'a')
 		if p.seen&bit != 0 {
@@ -202,6 +204,21 @@ func (p *parser) single(id byte, v []byte) (reason string) {
 		s.Own = string(v) == own
 	}
 	return ""
+}
+
+// origin reads a c line. Nothing depends on it, so a second one is passed over.
+func (p *parser) origin(v []byte) {
+	s := p.s
+	if s.Client != "" || s.ClientName != "" || s.User != "" {
+		s.Ignored++
+		return
+	}
+	for _, to := range [...]*string{&s.Client, &s.ClientName, &s.User} {
+		word, rest, _ := bytes.Cut(v, []byte{' '})
+		if v = rest; string(word) != none {
+			*to = p.text(word)
+		}
+	}
 }
 
 // closing reads a z line. The first one that is not the promise decides.

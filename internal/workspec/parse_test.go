@@ -62,7 +62,7 @@ func TestEveryFieldOfARecordedFileIsRead(t *testing.T) {
 			NotaryOffset: 238,
 			Time:         time.Unix(1795220010, 0),
 			Notary: Notary{"fail1@b.example.com", "failed", "5.1.1", "smtp; 550 (fail1@b.example.com: no such user here)",
-				"X-IP-addr; [127.0.0.1] (127.0.0.1|12525|127.0.0.1|60634)", "smtp[1199]"},
+				"X-IP-addr; [127.0.0.1] (127.0.0.1|12525|127.0.0.1|60634)", "smtp[1199]", ""},
 			Text: "\n<<- MAIL From:<sender@client.example.net> BODY=8BITMIME SIZE=429\n->> 250 2.1.0 Ok" +
 				"\n<<- RCPT To:<fail1@b.example.com> NOTIFY=FAILURE,DELAY ORCPT=rfc822;fail1@b.example.com" +
 				"\n->> 550 5.1.1 fail1@b.example.com: no such user here",
@@ -346,6 +346,34 @@ func TestTornLockHasNoOwner(t *testing.T) {
 		r := s.Groups[0].Recipients[0]
 		if r.Tag != TagLocked || r.Owner != want {
 			t.Errorf("%q: tag %q owner %d, want a lock of %d", lock, r.Tag, r.Owner, want)
+		}
+	}
+}
+
+// Op7: where a message came in is kept in its specification; a word that would break the line
+// is left out, and a second line is passed over.
+func TestOp7OriginIsKept(t *testing.T) {
+	for _, c := range []struct{ in, want Spec }{
+		{Spec{Client: "[192.0.2.1]:25", ClientName: "mx.example", User: "alice"}, Spec{Client: "[192.0.2.1]:25", ClientName: "mx.example", User: "alice"}},
+		{Spec{Client: "[IPv6:2001:db8::1]:25"}, Spec{Client: "[IPv6:2001:db8::1]:25"}},
+		{Spec{User: "a+20b"}, Spec{User: "a+20b"}},
+		{Spec{Client: "[192.0.2.1]", User: "a\nz 1 2"}, Spec{Client: "[192.0.2.1]"}},
+		{Spec{ClientName: "x"}, Spec{}},
+	} {
+		var b bytes.Buffer
+		w := NewWriter(&b)
+		in := c.in
+		in.Message, in.BodyOffset = "1-2", 9
+		w.Preamble(&in)
+		w.Begin(&Sender{Channel: "local", Host: "a@b", Address: "a@b", Privilege: "0"})
+		w.Recipient(&Recipient{Channel: "smtp", Host: "h", Address: "c@d", Privilege: "0"})
+		w.Header([]byte("Subject: x\n"))
+		assert.Must(t, w.Close())
+		for _, text := range []string{b.String(), strings.Replace(b.String(), "\ns ", "\nc [198.51.100.1]:1 x y\ns ", 1)} {
+			s := assert.Get(Parse([]byte(text)))(t)
+			if c.want.Client != "" || c.want.User != "" || text == b.String() {
+				assert.Equal(t, [3]string{s.Client, s.ClientName, s.User}, [3]string{c.want.Client, c.want.ClientName, c.want.User}, text)
+			}
 		}
 	}
 }

@@ -204,7 +204,7 @@ func (r *renumbering) verify(out []byte, edits []edit) error {
 	old := r.spec
 	same := got.Complete && got.Message == r.message && got.HasZ == old.HasZ && len(got.Groups) == len(old.Groups) &&
 		len(got.Diagnostics) == len(old.Diagnostics) && len(got.History) == len(old.History) &&
-		got.Ignored == old.Ignored && got.Ident == old.Ident && slices.Equal(got.ErrorTo, old.ErrorTo)
+		got.Ignored == old.Ignored && got.Ident == old.Ident && got.Client == old.Client && got.User == old.User && slices.Equal(got.ErrorTo, old.ErrorTo)
 	for i := 0; same && i < len(old.Groups); i++ {
 		a, b := &old.Groups[i], &got.Groups[i]
 		same = b.HeaderOffset == moved(a.HeaderOffset, edits) && len(a.Recipients) == len(b.Recipients)

@@ -58,6 +58,9 @@ const promise = "z -"
 // own is what the u line says.
 const own = "own"
 
+// none stands for a word that a c line does not have.
+const none = "-"
+
 // Format bits of the @ line.
 const (
 	FormatPID   = 1 // r lines have the 6-byte owner field
@@ -79,15 +82,20 @@ const (
 // Spec is a parsed specification.
 type Spec struct {
 	Format     uint32
-	Message    string   // i: name of the message file in queue/
-	BodyOffset int64    // o: offset of the body in it
-	Verbose    string   // v
-	Ident      string   // l
-	Own        bool     // u: a user who logged in has submitted it
-	ErrorTo    []string // e, in order of occurrence, repeated ones included
-	Obsoletes  []string // x
-	Start      []string // T: ETRN hosts
-	Groups     []Group
+	Message    string // i: name of the message file in queue/
+	BodyOffset int64  // o: offset of the body in it
+	Verbose    string // v
+	Ident      string // l
+	Own        bool   // u: a user who logged in has submitted it
+	// Client, ClientName and User are the words of the c line: the SMTP client that the
+	// message came from, as the address literal of its Received line with a port; its host
+	// name; and the user who logged in, in xtext. "": not known.
+	Client, ClientName, User string
+
+	ErrorTo   []string // e, in order of occurrence, repeated ones included
+	Obsoletes []string // x
+	Start     []string // T: ETRN hosts
+	Groups    []Group
 	// Complete: nothing that the router wrote is missing. True when every group ends
 	// with its header block, there is at least one, and the z line is present and
 	// right, or the file's writer is one that writes no z line (HasZ is false).
@@ -163,6 +171,9 @@ type Notary struct {
 	Diagnostic string // "smtp; 550 no such user"
 	Remote     string // while talking to: "dns; mx.example.org" or "X-IP-addr; [192.0.2.1]"
 	Agent      string // agent[pid]
+	// Way is ours, in the answers of agents alone: what the log has of the way to the other
+	// side, as KEY=VALUE with blanks between; values are xtext.
+	Way string
 }
 
 // None is what ZMailer writes for an offset that there is not. Our own diagnostics have 0
@@ -307,6 +318,9 @@ func appendNotary(b []byte, n *Notary) []byte {
 		}
 		b = append(b, human.Blank(*v)...)
 	}
+	if n.Way != "" {
+		b = append(append(b, notarySep), human.Blank(n.Way)...)
+	}
 	return b
 }
 
@@ -314,7 +328,7 @@ func (n *Notary) values() [6]*string {
 	return [6]*string{&n.Address, &n.Action, &n.Status, &n.Diagnostic, &n.Remote, &n.Agent}
 }
 
-// ParseNotary reads a NOTARY field; missing values are empty, a seventh is ignored.
+// ParseNotary reads a NOTARY field; missing values are empty, an eighth is ignored.
 // Control characters in a value become blanks, so that none can reach a header
 // field of a report.
 func ParseNotary(s string) Notary {
@@ -323,10 +337,12 @@ func ParseNotary(s string) Notary {
 		value, rest, more := strings.Cut(s, string(notarySep))
 		*v = human.Blank(value)
 		if !more {
-			break
+			return n
 		}
 		s = rest
 	}
+	value, _, _ := strings.Cut(s, string(notarySep))
+	n.Way = human.Blank(value)
 	return n
 }
 

@@ -43,7 +43,7 @@ func (w *Writer) Reset(to io.Writer) {
 	w.buf = fmt.Appendf(w.buf, "@ 0x%08x\n%s\n", FormatOurs, promise)
 }
 
-// Preamble writes v, i, o, l, u, e, x, T lines of s (those that are set).
+// Preamble writes v, i, o, l, u, c, e, x, T lines of s (those that are set).
 func (w *Writer) Preamble(s *Spec) {
 	w.optional('v', s.Verbose)
 	w.optional('i', s.Message)
@@ -52,6 +52,7 @@ func (w *Writer) Preamble(s *Spec) {
 	if s.Own {
 		w.value('u', own)
 	}
+	w.origin(s)
 	for _, v := range s.ErrorTo {
 		w.value('e', v)
 	}
@@ -61,6 +62,22 @@ func (w *Writer) Preamble(s *Spec) {
 	for _, v := range s.Start {
 		w.value('T', v)
 	}
+}
+
+// origin writes the c line. It is for operators: a value that does not fit is left out, and
+// the message goes on.
+func (w *Writer) origin(s *Spec) {
+	if s.Client == "" && s.User == "" {
+		return
+	}
+	w.buf = append(w.buf, "c"...)
+	for _, word := range [...]string{s.Client, s.ClientName, s.User} {
+		if word == "" || strings.ContainsFunc(word, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+			word = none
+		}
+		w.buf = append(append(w.buf, ' '), word...)
+	}
+	w.buf = append(w.buf, '\n')
 }
 
 // Close writes the z line with its checksum, and what is still in the buffer.
@@ -288,7 +305,9 @@ func AppendDiagnostic(b []byte, d *Diagnostic) []byte {
 	b = append(b, ':')
 	b = strconv.AppendInt(b, unix(d.Time, time.Time.Unix), 10)
 	b = append(b, '\t')
-	b = appendNotary(b, &d.Notary)
+	n := d.Notary
+	n.Way = "" // it is for the log alone
+	b = appendNotary(b, &n)
 	b = append(b, '\t')
 	b = appendText(b, d.Text)
 	return append(b, '\n')

@@ -331,7 +331,7 @@ func TestAppendedLinesReadBack(t *testing.T) {
 
 func TestAppendedLineIsOneLineWhateverItHolds(t *testing.T) {
 	evil := "a\nr           file file.0 /etc/passwd 0\r\x00\x01\t b=c"
-	lines := AppendDiagnostic(nil, &Diagnostic{Recipient: -4, Notary: Notary{evil, evil, evil, evil, evil, evil}, Text: evil})
+	lines := AppendDiagnostic(nil, &Diagnostic{Recipient: -4, Notary: Notary{evil, evil, evil, evil, evil, evil, evil}, Text: evil})
 	lines = AppendEvent(lines, &Event{Event: evil, Attrs: []Attr{{evil, evil}, {"", ""}}, Text: evil})
 	lines = AppendEvent(lines, &Event{})
 	if got := bytes.Count(lines, []byte("\n")); got != 3 {
@@ -356,10 +356,11 @@ func TestNotaryReadsBack(t *testing.T) {
 		want  Notary
 		back  string
 	}{
-		"all six":       {"a\x01failed\x015.1.1\x01smtp; 550\x01dns; mx\x01smtp[1]", Notary{"a", "failed", "5.1.1", "smtp; 550", "dns; mx", "smtp[1]"}, ""},
+		"all six":       {"a\x01failed\x015.1.1\x01smtp; 550\x01dns; mx\x01smtp[1]", Notary{"a", "failed", "5.1.1", "smtp; 550", "dns; mx", "smtp[1]", ""}, ""},
 		"empty":         {"", Notary{}, ""},
-		"only five":     {"deferred\x01delayed\x014.4.3 (Temporary)\x01x-local; 466\x01", Notary{"deferred", "delayed", "4.4.3 (Temporary)", "x-local; 466", "", ""}, "deferred\x01delayed\x014.4.3 (Temporary)\x01x-local; 466\x01\x01"},
-		"seventh":       {"1\x012\x013\x014\x015\x016\x017", Notary{"1", "2", "3", "4", "5", "6"}, "1\x012\x013\x014\x015\x016"},
+		"only five":     {"deferred\x01delayed\x014.4.3 (Temporary)\x01x-local; 466\x01", Notary{"deferred", "delayed", "4.4.3 (Temporary)", "x-local; 466", "", "", ""}, "deferred\x01delayed\x014.4.3 (Temporary)\x01x-local; 466\x01\x01"},
+		"the way":       {"1\x012\x013\x014\x015\x016\x017", Notary{"1", "2", "3", "4", "5", "6", "7"}, ""},
+		"eighth":        {"1\x012\x013\x014\x015\x016\x017\x018", Notary{"1", "2", "3", "4", "5", "6", "7"}, "1\x012\x013\x014\x015\x016\x017"},
 		"only controls": {"a\r\nBcc: x\x01", Notary{Address: "a  Bcc: x"}, "a  Bcc: x\x01\x01\x01\x01\x01"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,8 +1,10 @@
 package selector
 
 import (
+	"cmp"
 	"errors"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,11 +43,20 @@ func columns() []column {
 			return []string{get(f)}
 		}
 	}
+	// What is not known matches nothing, * included.
+	given := func(get func(f *Facts) []string) func(f *Facts) []string {
+		return func(f *Facts) []string { return slices.DeleteFunc(get(f), func(s string) bool { return s == "" }) }
+	}
 	return []column{
 		{name: "from", usage: "sender: `GLOB` like *@example.com, @example.com, or <> for the null sender",
 			text: one(func(f *Facts) string { return f.From }), check: addressPattern, address: true},
 		{name: "to", usage: "recipient: `GLOB` like user@*, @example.com",
 			text: known(func(f *Facts) string { return f.To }), check: addressPattern, address: true},
+		{name: "orig-to", usage: "recipient before aliases: `GLOB` like user@*", text: known(func(f *Facts) string { return cmp.Or(f.OrigTo, f.To) }), check: addressPattern, address: true},
+		{name: "user", usage: "user who logged in to submit it: `GLOB`", text: given(func(f *Facts) []string { return []string{f.User} })},
+		{name: "client", usage: "SMTP client that it came from: `ADDRESS`, network like 192.0.2.0/24, or GLOB of its host name",
+			text: given(func(f *Facts) []string { return []string{f.Client, f.ClientName} }), check: network},
+		{name: "message-id", usage: "Message-ID: `GLOB`, with or without < >", text: given(func(f *Facts) []string { return []string{bare(f.MessageID)} }), check: messageID},
 		{name: "host", usage: "host that the recipient goes to: `GLOB`", text: known(func(f *Facts) string { return f.Host })},
 		{name: "channel", usage: "channel that it goes over: `GLOB`", text: known(func(f *Facts) string { return f.Channel })},
 		{name: "state", usage: "`STATE`: " + strings.Join(States(), " "), text: func(f *Facts) []string { return f.States }, check: stateName},
@@ -109,6 +120,29 @@ func addressPattern(s string) (string, error) {
 	return s, nil
 }
 
+// network checks a network in the notation of CIDR; an address is a network of one.
+func network(s string) (string, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a.Unmap().String(), nil
+	}
+	if !strings.Contains(s, "/") {
+		return s, nil
+	}
+	n, err := netip.ParsePrefix(s)
+	if err != nil {
+		return "", errors.New(strconv.Quote(s) + " is no network; write it like 192.0.2.0/24 or 2001:db8::/32")
+	}
+	if n != n.Masked() {
+		return "", errors.New(strconv.Quote(s) + " has bits behind its length; write " + n.Masked().String())
+	}
+	return s, nil
+}
+
+func messageID(s string) (string, error) { return bare(s), nil }
+
+// bare takes the brackets off.
+func bare(s string) string { return strings.TrimSuffix(strings.TrimPrefix(s, "<"), ">") }
+
 func spoolID(s string) (string, error) {
 	rest, ok := strings.CutPrefix(s, "S")
 	ino, stamp, found := strings.Cut(rest, "A")
@@ -131,6 +165,9 @@ func (c *column) compile(s string) (pattern, error) {
 		}
 	}
 	p := pattern{text: s, exact: c.name == "id"}
+	if c.name == "client" {
+		p.net, _ = netip.ParsePrefix(s)
+	}
 	if p.exact || c.name == "state" || !strings.ContainsAny(s, "*?") {
 		return p, nil
 	}

@@ -12,6 +12,7 @@ package selector
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,7 +29,13 @@ type Facts struct {
 	Size int64  // bytes of the message file
 	Age  time.Duration
 
+	// Where the message came in: the SMTP client's address without port, its host name, the
+	// user who logged in; "": not known, or not by SMTP.
+	Client, ClientName, User string
+	MessageID                string // with its brackets; "": not known
+
 	To, Channel, Host string
+	OrigTo            string // the recipient before aliases; "": To
 	// States are all that hold: those of the recipient and of its message.
 	States []string
 	Reply  string // last answer of the other side
@@ -187,7 +194,8 @@ func (n anyOf) nodes() []node { return n }
 // pattern is one of the texts that a column may have.
 type pattern struct {
 	text  string
-	exact bool   // spool IDs differ by the case of a letter
+	exact bool // spool IDs differ by the case of a letter
+	net   netip.Prefix
 	glob  string // in lower case; "": text itself
 }
 
@@ -195,6 +203,9 @@ func (p *pattern) match(s string) bool {
 	switch {
 	case p.exact:
 		return p.text == s
+	case p.net.IsValid():
+		a, err := netip.ParseAddr(s)
+		return err == nil && p.net.Contains(a)
 	case p.glob == "":
 		return strings.EqualFold(p.text, s)
 	}

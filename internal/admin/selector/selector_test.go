@@ -78,7 +78,7 @@ func TestErrorsNameTheColumn(t *testing.T) {
 		part   string
 	}{
 		"nothing":                 {"", 1, "nothing is selected"},
-		"unknown column":          {"from a sender b", 8, `"sender" is no column; they are from to host`},
+		"unknown column":          {"from a sender b", 8, `"sender" is no column; they are from to orig-to`},
 		"value missing":           {"from", 5, "from: its value is missing"},
 		"word for a value":        {"host and from a", 6, "host: its value is missing"},
 		"term missing":            {"host a and", 11, "something is missing at the end"},
@@ -208,4 +208,39 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q and %q differ", text, printed)
 		}
 	})
+}
+
+// Op7: where mail came in can be asked for; what is not known matches no pattern.
+func TestOp7WhereMailCameInIsSelected(t *testing.T) {
+	f := Facts{To: "carol@far.example", OrigTo: "sales@mta.example", User: "alice", Client: "192.0.2.7", ClientName: "mx.client.example", MessageID: "<q1@client.example>"}
+	for text, want := range map[string]bool{
+		"user=alice": true, "user ALICE": true, "user bob": false, "user al*": true,
+		"client 192.0.2.7": true, "client 192.0.2.0/24": true, "client 192.0.2.8": false, "client 198.51.100.0/24": false,
+		"client ::ffff:192.0.2.7": true, "client *.client.example": true, "client 0.0.0.0/0": true, "client ::/0": false,
+		"message-id <q1@client.example>": true, "message-id q1@*": true, "message-id q2@client.example": false,
+		"orig-to sales@*": true, "orig-to carol@far.example": false,
+	} {
+		s, err := Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		assert.Equal(t, s.Match(&f), want, text)
+		again, err := Parse(s.String())
+		if err != nil || again.Match(&f) != want {
+			t.Errorf("%s: printed as %s, which reads as %v, %v", text, s, again, err)
+		}
+		if s.Match(&Facts{}) {
+			t.Errorf("%s matches a message of which nothing is known", text)
+		}
+	}
+	s, err := Parse("orig-to carol@far.example")
+	if err != nil || !s.Match(&Facts{To: "carol@far.example"}) {
+		t.Errorf("without an alias the recipient is the original one: %v", err)
+	}
+	for _, text := range []string{"client 192.0.2.7/24", "client 192.0.2.0/33", "client a/b"} {
+		if _, err := Parse(text); err == nil {
+			t.Errorf("%s was read", text)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/human"
@@ -58,7 +60,11 @@ type Message struct {
 	Size       int64       `json:"size"` // bytes of the message file
 	Sender     string      `json:"sender"`
 	HasSender  bool        `json:"-"`
-	Why        string      `json:"why,omitempty"` // of deferred, frozen and set aside
+	MessageID  string      `json:"message_id,omitempty"`
+	Client     string      `json:"client,omitempty"` // address of the SMTP client, without port
+	ClientName string      `json:"client_name,omitempty"`
+	User       string      `json:"user,omitempty"` // who logged in
+	Why        string      `json:"why,omitempty"`  // of deferred, frozen and set aside
 	Owner      *Owner      `json:"owner,omitempty"`
 	Recipients []Recipient `json:"recipients"`
 	Problem    string      `json:"problem,omitempty"`
@@ -82,6 +88,7 @@ type Message struct {
 // Recipient is one recipient and what became of it so far.
 type Recipient struct {
 	Address  string     `json:"address"`
+	Original string     `json:"original,omitempty"` // what the sender wrote, before aliases
 	Channel  string     `json:"channel,omitempty"`
 	Host     string     `json:"host,omitempty"`
 	State    string     `json:"state"`
@@ -168,10 +175,52 @@ func (s *Spool) readEnvelope(m *Message) error {
 		return nil
 	}
 	m.Envelope, m.Octets = &head.Envelope, head.Octets
+	if head.External && head.Submitter == nil {
+		m.setOrigin(head.Origin())
+	}
+	for _, f := range envelope.Fields(head.Header) {
+		if strings.EqualFold(f.Name, "Message-ID") {
+			m.MessageID = human.Cut(human.Clean(f.Value()), maxMessageID)
+			break
+		}
+	}
 	if o := head.Octets; o >= 0 && o != m.Size {
 		m.Problem = fmt.Sprintf("the file has %d bytes, but %d by its first line", m.Size, o)
 	}
 	return nil
+}
+
+// maxMessageID bounds a Message-ID. Bytes.
+const maxMessageID = 500
+
+// setOrigin takes over where the message came in.
+func (m *Message) setOrigin(o envelope.Origin) {
+	if a, ok := envelope.ClientAddress(o.Client); ok {
+		m.Client = a.Addr().Unmap().String()
+	}
+	m.ClientName = human.Clean(o.Name)
+	if user, err := address.DecodeXText(o.User); err == nil {
+		m.User = human.Clean(user)
+	}
+}
+
+// originalOf returns the recipient that the sender wrote, "" if it is the recipient itself.
+func originalOf(r *workspec.Recipient) string {
+	found := ""
+	for field := range strings.FieldsSeq(r.Notary) {
+		switch key, value, _ := strings.Cut(field, "="); strings.ToUpper(key) {
+		case "INRCPT":
+			found = value
+		case "ORCPT":
+			found = cmp.Or(found, value)
+		}
+	}
+	_, text, _ := strings.Cut(found, ";")
+	plain, err := address.DecodeXText(text)
+	if err != nil || strings.EqualFold(plain, r.Address) {
+		return ""
+	}
+	return human.Clean(plain)
 }
 
 // Find looks for a name in queue/ or transport/ at every hash depth, the configured
@@ -244,6 +293,7 @@ func (s *Spool) readSenders(m *Message) error {
 		return err
 	}
 	m.Sender, m.HasSender, m.Recipients, m.Envelope = head.Sender, head.HasSender, head.Recipients, head.Envelope
+	m.MessageID, m.Client, m.ClientName, m.User = head.MessageID, head.Client, head.ClientName, head.User
 	m.Problem, m.Unreadable = head.Problem, head.Unreadable
 	return nil
 }
@@ -264,6 +314,10 @@ func (s *Spool) readSpec(m *Message) error {
 		m.Problem, m.UnknownFormat = err.Error(), errors.Is(err, workspec.ErrUnknownFormat)
 		return nil
 	}
+	m.setOrigin(envelope.Origin{Client: m.Spec.Client, Name: m.Spec.ClientName, User: m.Spec.User})
+	if strings.HasPrefix(m.Spec.Ident, "<") {
+		m.MessageID = human.Clean(m.Spec.Ident)
+	}
 	removal, orders := m.Spec.Removal(), m.Spec.Orders()
 	lines := linesOf(m.Spec)
 	for gi := range m.Spec.Groups {
@@ -276,6 +330,7 @@ func (s *Spool) readSpec(m *Message) error {
 		}
 		for ri := range g.Recipients {
 			r := s.recipientOf(lines, orders, &g.Recipients[ri])
+			r.Original = originalOf(&g.Recipients[ri])
 			if removal.Removed(&g.Recipients[ri]) {
 				r.State, r.Next, r.Unserved = Removed, nil, ""
 			} else {

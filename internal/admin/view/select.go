@@ -10,11 +10,12 @@ import (
 // facts returns what the selector asks of a recipient; r is nil for a message whose
 // recipients are not known.
 func (m *Message) facts(r *Recipient, now time.Time) *selector.Facts {
-	f := &selector.Facts{ID: m.ID, From: m.Sender, Size: m.Size, Age: now.Sub(m.Since), Cause: m.Why, States: []string{stateWord(m.State)}}
+	f := &selector.Facts{ID: m.ID, From: m.Sender, Size: m.Size, Age: now.Sub(m.Since), Cause: m.Why, States: []string{stateWord(m.State)},
+		Client: m.Client, ClientName: m.ClientName, User: m.User, MessageID: m.MessageID}
 	if r == nil {
 		return f
 	}
-	f.To, f.Channel, f.Host, f.Reply = r.Address, r.Channel, r.Host, r.Last
+	f.To, f.OrigTo, f.Channel, f.Host, f.Reply = r.Address, r.Original, r.Channel, r.Host, r.Last
 	if r.Cause != "" {
 		f.Cause = r.Cause
 	}

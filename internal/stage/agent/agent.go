@@ -95,6 +95,8 @@ type Result struct {
 	Reply   string // last answer, one line: "550 5.1.1 no such user"
 	Remote  string // "dns; mx.example.org (192.0.2.1)"
 	Text    string // the dialogue, lines parted by \n
+	// Way is what protected the connection, as KEY=VALUE with blanks between, for the log.
+	Way string
 	// Host: the cause is the host or the network, not this recipient: every recipient of
 	// the thread waits (deferall). Only with Deferred.
 	Host bool

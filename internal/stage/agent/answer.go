@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/dsn"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/run/human"
@@ -62,6 +63,20 @@ func (r *Recipient) Param(key string) string {
 	return ""
 }
 
+// way returns what the log has of the way to a recipient: what protected the connection, and
+// the address that the sender wrote if that is another one. Both are xtext.
+func (r *Recipient) way() string {
+	original := r.Param("INRCPT")
+	if original == "" {
+		original = r.Param("ORCPT")
+	}
+	kind, value, _ := strings.Cut(original, ";")
+	if plain, err := address.DecodeXText(value); err != nil || !strings.EqualFold(kind, "rfc822") && !strings.EqualFold(kind, "utf-8") || strings.EqualFold(plain, r.Address) {
+		return r.result.Way
+	}
+	return strings.TrimSpace("orig-rcpt=" + value + " " + r.result.Way)
+}
+
 // doubt returns the event that a recipient's message is sent again.
 func (a *Agent) doubt(recipient int64, owner string) workspec.Event {
 	return workspec.Event{Time: a.now(), Recipient: recipient, Event: workspec.EventInDoubt,
@@ -85,22 +100,30 @@ func (a *Agent) answer(message string, r *Recipient) taproto.Answer {
 	switch res.Outcome {
 	case status.Delivered:
 		to.Word = r.answer
+		n := workspec.Notary{Remote: strings.TrimSpace(human.Blank(res.Remote))} // of interest to the log alone
 		if to.Word == taproto.OK {
-			to.Notary = a.notary(r).String()
+			n = a.notary(r)
 		}
+		n.Way = r.way()
+		to.Notary = n.String()
 		if to.Text == "" {
 			to.Text = "Ok"
 		}
 		return to
 	case status.Failed:
 		to.Word = taproto.Error2
+		n := workspec.Notary{Remote: strings.TrimSpace(human.Blank(res.Remote))}
 		if diagnosticType(res) != "smtp" {
 			// The text has no status unless it is a host's reply.
-			to.Notary = a.notary(r).String()
+			n = a.notary(r)
 		}
+		n.Way = r.way()
+		to.Notary = n.String()
 		return to
 	}
-	to.Notary = a.notary(r).String()
+	n := a.notary(r)
+	n.Way = r.way()
+	to.Notary = n.String()
 	to.Word = taproto.Deferred
 	if res.Host {
 		to.Word = taproto.DeferAll

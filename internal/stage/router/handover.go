@@ -70,9 +70,14 @@ func (r *Router) handOver(c *postoffice.Claim, start time.Time, res route.Result
 	case err == nil:
 		r.meters.routed(c, start, r.c.Now)
 		if log := r.c.Log; log.Enabled(context.Background(), slog.LevelInfo) {
-			log.LogAttrs(context.Background(), slog.LevelInfo, "routed", slog.String("id", c.ID.String()), slog.String("name", name),
+			list := [7]slog.Attr{slog.String("id", c.ID.String()), slog.String("name", name),
 				slog.String("from", res.Sender), slog.Int("rcpts", res.Recipients), slog.Int64("size", c.Info.Size),
-				slog.Duration("took", r.c.Now().Sub(start)))
+				slog.Duration("took", r.c.Now().Sub(start)), slog.String("message-id", res.MessageID)}
+			attrs := list[:]
+			if res.MessageID == "" {
+				attrs = list[:6]
+			}
+			log.LogAttrs(context.Background(), slog.LevelInfo, "routed", attrs...)
 		}
 		return nil
 	case name != "":

@@ -97,7 +97,7 @@ func (h *handler) Auth(arg string, ask func(challenge string) (string, error)) *
 func (l *login) try(mechanism string, first []byte, ask func(challenge string) (string, error)) *session.Reply {
 	right, err := l.limits.Guess(l.client.Addr.Addr())
 	if err != nil {
-		l.Log.Warn("refused", "client", l.client.String(), "status", "4.7.0", "reply", err)
+		l.Log.Warn("refused", "client", l.client.String(), "stage", stageAuth, "code", 421, "status", "4.7.0", "reply", err)
 		return session.NewReply(421, "4.7.0", l.Hostname+" Error: too many authentication failures")
 	}
 	user, claimed, err := l.exchange(mechanism, first, ask)

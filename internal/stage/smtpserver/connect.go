@@ -85,7 +85,7 @@ func (s *server) accept(nc net.Conn, p *session.Server) {
 // refuseConnection answers a connection above SMTPCONNECTIONS.
 func (s *server) refuseConnection(c net.Conn, role session.Role) {
 	s.meters.turnedAway.With(string(role)).Add(1)
-	s.flood.Warn("refused", "client", c.RemoteAddr().String(), "status", "4.3.2", "reply", "too many connections")
+	s.flood.Warn("refused", "client", c.RemoteAddr().String(), "stage", stageConnect, "code", 421, "status", "4.3.2", "reply", "too many connections")
 	if role != session.RoleSubmissions {
 		// The line fits into an empty socket's buffer; a client that is gone is refused
 		// either way.

@@ -191,9 +191,15 @@ func (h *handler) Close() {
 // reply.
 func (h *handler) refuse(v access.Verdict, to address.Mailbox) *session.Reply {
 	r := reply(v)
-	args := []any{"from", h.tx.policy.From.String(), "rcpt", to.String(), "client", h.client.String(),
-		"status", r.Status.String(), "reply", r.Text, "by", v.By}
-	h.Log.Info("refused", h.tx.joined(args)...)
+	stage := stageRcpt
+	switch {
+	case !to.IsNull():
+	case h.tx.envelope == nil:
+		stage = stageMail
+	default:
+		stage = stageData
+	}
+	h.tx.logRefused(stage, h.tx.policy.From.String(), to.String(), r, v.By)
 	return r
 }
 

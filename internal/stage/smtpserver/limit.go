@@ -19,13 +19,13 @@ func (s *server) admit(c *connection) bool {
 	}
 	c.LimitErrors(s.Limits.Errors)
 	if load, busy := s.limits.Busy(); busy {
-		s.flood.Warn("refused", "client", c.Client().String(), "status", "4.3.2", "reply", "too much load", "load", load)
+		s.flood.Warn("refused", "client", c.Client().String(), "stage", stageConnect, "code", 421, "status", "4.3.2", "reply", "too much load", "load", load)
 		s.turnAway(c, "4.3.2", "Error: server busy, try again later")
 		return false
 	}
 	done, err := s.limits.Connect(addr)
 	if err != nil {
-		s.flood.Warn("refused", "client", c.Client().String(), "status", "4.7.0", "reply", err)
+		s.flood.Warn("refused", "client", c.Client().String(), "stage", stageConnect, "code", 421, "status", "4.7.0", "reply", err)
 		s.turnAway(c, "4.7.0", tooMany(err))
 		return false
 	}
@@ -55,7 +55,7 @@ func (h *handler) checkMail(m *session.Mail) *session.Reply {
 	}
 	addr := h.client.Addr.Addr()
 	if load, busy := h.limits.Busy(); busy && h.client.User == "" && !h.limits.Exempt(addr) {
-		h.Log.Warn("refused", "client", h.client.String(), "status", "4.3.2", "reply", "too much load", "load", load)
+		h.Log.Warn("refused", "client", h.client.String(), "stage", stageMail, "code", 451, "status", "4.3.2", "reply", "too much load", "load", load)
 		return session.NewReply(451, "4.3.2", "Error: server busy, try again later")
 	}
 	if r := h.tx.checkSpace(m.Size); r != nil {
@@ -139,7 +139,11 @@ func (h *handler) exceeded(err error) *session.Reply {
 		kind = e.Kind
 	}
 	h.meters.exceeded.With(kind).Add(1)
-	h.Log.Warn("refused", "client", h.client.String(), "user", h.client.User, "from", h.tx.who.Sender, "status", "4.7.1", "reply", err, "by", "rate "+kind)
+	stage := stageRcpt
+	if h.tx.envelope == nil {
+		stage = stageMail
+	}
+	h.Log.Warn("refused", "client", h.client.String(), "user", h.client.User, "from", h.tx.who.Sender, "stage", stage, "code", 450, "status", "4.7.1", "reply", err, "by", "rate "+kind)
 	return session.NewReply(450, "4.7.1", tooMany(err))
 }
 

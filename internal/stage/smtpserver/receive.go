@@ -250,7 +250,8 @@ func (t *transaction) discard(by string) (postoffice.Accepted, error) {
 	n := t.policy.Taken
 	t.ledger.Accepting().In(id, n)
 	t.ledger.Gone(id, n, "discarded")
-	t.Log.Info("discarded", t.joined([]any{"id", id.String(), "from", t.envelope.From, "rcpts", n, "client", t.client.String(), "by", by})...)
+	t.Log.LogAttrs(t.ctx, slog.LevelInfo, "discarded", t.joined([]slog.Attr{slog.String("id", id.String()), slog.String("from", t.envelope.From),
+		slog.Int("rcpts", n), slog.String("client", t.client.String()), slog.String("by", by)})...)
 	return postoffice.Accepted{ID: id}, nil
 }
 
@@ -310,13 +311,7 @@ func (t *transaction) commit(draft *postoffice.Draft) (postoffice.Accepted, erro
 	// Crash: the router's line in the ledger replaces this one.
 	accepting.In(a.ID, t.count())
 	t.disk.End(t.Log, "storage-recovered")
-	attrs := make([]slog.Attr, 0, 6)
-	attrs = append(attrs, slog.String("id", a.ID.String()), slog.String("from", t.envelope.From),
-		slog.Int64("size", a.Size), slog.Int("rcpts", t.count()), slog.String("client", t.client.String()))
-	if n := t.filters.Number(); n != "" {
-		attrs = append(attrs, slog.String(filterID, n))
-	}
-	t.Log.LogAttrs(t.ctx, slog.LevelInfo, "accepted", attrs...)
+	t.logAccepted(a)
 	return a, nil
 }
 
@@ -324,11 +319,11 @@ func (t *transaction) commit(draft *postoffice.Draft) (postoffice.Accepted, erro
 const filterID = "filterid"
 
 // joined adds the macro i to the fields of a log line, if filters were asked.
-func (t *transaction) joined(args []any) []any {
+func (t *transaction) joined(list []slog.Attr) []slog.Attr {
 	if n := t.filters.Number(); n != "" {
-		args = append(args, filterID, n)
+		list = append(list, slog.String(filterID, n))
 	}
-	return args
+	return list
 }
 
 // move moves the draft to router/ or, where a rule, a check or a filter wants so, to
@@ -359,20 +354,20 @@ func (t *transaction) move(draft *postoffice.Draft) (postoffice.Accepted, error)
 // refusal returns the reply for a message that was not stored; it logs why. A fault of ours
 // is never answered with 5xx (S21): the client keeps the message.
 func (t *transaction) refusal(err error) *session.Reply {
-	refused := func(r *session.Reply, more ...any) *session.Reply {
-		t.Log.Info("refused", t.joined(append([]any{"from", t.envelope.From, "client", t.client.String(), "status", r.Status.String(), "reply", r.Text}, more...))...)
+	refused := func(r *session.Reply, by string) *session.Reply {
+		t.logRefused(stageData, t.envelope.From, "", r, by)
 		return r
 	}
 	if r := (*access.RefusedError)(nil); errors.As(err, &r) {
-		return refused(reply(r.Verdict), "by", r.By)
+		return refused(reply(r.Verdict), r.By)
 	}
 	switch {
 	case errors.Is(err, session.ErrTooLarge):
-		return refused(session.NewReply(552, "5.3.4", fmt.Sprintf("Message size exceeds fixed limit of %d bytes", t.Limits.MaxSize)))
+		return refused(session.NewReply(552, "5.3.4", fmt.Sprintf("Message size exceeds fixed limit of %d bytes", t.Limits.MaxSize)), "")
 	case errors.Is(err, envelope.ErrTooLarge):
 		return session.NewReply(452, "4.5.3", "Error: too many recipients")
 	case errors.Is(err, session.ErrBareLF):
-		return refused(session.NewReply(550, "5.6.0", "Bare LF in message content (RFC 5321 section 2.3.8)"))
+		return refused(session.NewReply(550, "5.6.0", "Bare LF in message content (RFC 5321 section 2.3.8)"), "")
 	}
 	t.storageTrouble(err)
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG, limits.ErrSpace} {

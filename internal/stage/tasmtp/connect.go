@@ -2,12 +2,15 @@ package tasmtp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +25,8 @@ type link struct {
 	conn   *smtpclient.Conn
 	lmtp   bool
 	remote string // for reports
+	way    string // what protects it, for the log
+	proven bool   // the server's certificate is what the policy requires, or would require
 	lease
 }
 
@@ -148,7 +153,17 @@ func (r *connector) open(a *attempt, key poolKey, d *destination, g *requirement
 	if why != nil {
 		return nil, why
 	}
+	l.way = wayOf(conn.TLS(), l.proven || conn.TLS() != nil && g.check != nil && !g.soft)
 	return l, nil
+}
+
+// wayOf returns what protects a connection, for the log.
+func wayOf(state *tls.ConnectionState, verified bool) string {
+	if state == nil {
+		return ""
+	}
+	version := strings.Replace(tls.VersionName(state.Version), "TLS ", "TLSv", 1)
+	return "tls=" + version + " cipher=" + tls.CipherSuiteName(state.CipherSuite) + " verified=" + strconv.FormatBool(verified)
 }
 
 // ignored returns the EHLO keywords of a server that are ignored.

@@ -371,7 +371,7 @@ func (why *refusal) result() agent.Result {
 
 // result turns the outcome of a transaction into what the agent records.
 func (l *link) result(res *smtpclient.Result) agent.Result {
-	out := agent.Result{Outcome: res.Outcome, Code: res.Code, Remote: l.remote, Text: res.Text}
+	out := agent.Result{Outcome: res.Outcome, Code: res.Code, Remote: l.remote, Text: res.Text, Way: l.way}
 	if res.Err != nil {
 		out.Reply = brief(res.Err)
 		if res.InDoubt {
@@ -381,7 +381,7 @@ func (l *link) result(res *smtpclient.Result) agent.Result {
 		out.Reply = res.Reply.String()
 	}
 	if res.Code == status.SystemTrouble && res.Reply.IsZero() {
-		out.Remote = "" // the fault is ours, not the server's
+		out.Remote, out.Way = "", "" // the fault is ours, not the server's
 	}
 	switch res.Outcome {
 	case status.Deferred:

@@ -173,6 +173,9 @@ func compareAnswers(t *testing.T, want recordedAnswers, got []taproto.Answer) {
 	for i, w := range want.answers {
 		g := got[i]
 		said := replies(w.Text)
+		if w.Notary == "" && strings.HasPrefix(g.Notary, "\x01\x01\x01\x01") {
+			g.Notary = "" // the server's name, which is for the log alone
+		}
 		if g.Number != w.Number || g.Offset != w.Offset || g.Notary != w.Notary || g.Word != w.Word || g.Text != said[len(said)-1] {
 			t.Errorf("got %+v, want %+v", g, w)
 		}

@@ -73,6 +73,7 @@ func (r *security) startTLS(l *link, nc net.Conn, g *requirement) *refusal {
 			r.record(g, nc, resultType(err), err.Error())
 			return nil
 		}
+		l.proven = true
 	}
 	r.record(g, nc, "", "")
 	return nil

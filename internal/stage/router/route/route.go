@@ -42,6 +42,7 @@ type message struct {
 	expiredText   string          // text of the sender's report then
 	fromLines     bool            // the recipients, to, were taken from the header
 	rcpts         int             // that its specification has
+	ident         string          // Message-ID that its specification has, or the spool ID
 	to            []envelope.Recipient
 	policy        policyState
 	history       decisions // of the policy
@@ -99,6 +100,7 @@ type Result struct {
 	Aside      string // why the message is set aside: it cannot be routed
 	Panic      any
 	Sender     string // the envelope sender
+	MessageID  string // of the header that is sent; "": it has none that fits on a line
 	Recipients int
 	Report     bool // it is a report, or from outside: see ledger.Journal.Routed
 }
@@ -121,6 +123,9 @@ func (en *Engine) Route(ctx context.Context, waiter table.Waiter, c *postoffice.
 	}()
 	r.Aside, r.Err = w.steps(&msg)
 	r.Sender, r.Recipients, r.Report = msg.senderText(), msg.rcpts, msg.external || msg.trusted && msg.head.ErrorMsg
+	if msg.ident != msg.id {
+		r.MessageID = msg.ident
+	}
 	return r
 }
 

@@ -174,6 +174,10 @@ func (s *specWriter) preamble() {
 		// RFC 3848: ESMTPA, ESMTPSA, LMTPSA and the like.
 		spec.Own = strings.HasSuffix(strings.ToUpper(msg.head.With), "A")
 	}
+	if msg.external {
+		o := msg.head.Origin()
+		spec.Client, spec.ClientName, spec.User = o.Client, o.Name, o.User
+	}
 	spec.Obsoletes = msg.obsoletes()
 	if spec.Ident == "" {
 		spec.Ident = msg.id
@@ -181,6 +185,7 @@ func (s *specWriter) preamble() {
 			spec.Ident = msg.madeID(s.w.en.c.Hostname)
 		}
 	}
+	msg.ident = spec.Ident
 	s.w.spec.Preamble(&spec)
 	for _, g := range s.groups {
 		s.errorTo(g)

@@ -180,9 +180,17 @@ func withoutSuccess(dsn string) (rest string, asked bool) {
 // notary returns a target's N line. Where an alias was expanded and the sender gave no
 // ORCPT, the address that the sender wrote is recorded, so that a report names what
 // the sender knows (RFC 3461 §5.2.1).
+//
+// Beside a sender's ORCPT it goes into INRCPT, as ZMailer has it: for the log alone.
 func notary(dsn string, t *rules.Target, m address.Mailbox) string {
-	if len(t.Via) == 0 || m.Domain == "" || strings.Contains(strings.ToUpper(dsn), "ORCPT=") {
+	if len(t.Via) == 0 || m.Domain == "" {
 		return dsn
+	}
+	switch upper := strings.ToUpper(dsn); {
+	case strings.Contains(upper, "INRCPT="):
+		return dsn
+	case strings.Contains(upper, "ORCPT="):
+		return dsn + " INRCPT=rfc822;" + address.EncodeXText(m.String())
 	}
 	orcpt := "ORCPT=rfc822;" + address.EncodeXText(m.String())
 	if !m.IsASCII() {

@@ -168,6 +168,7 @@ func (e *attempts) logLate(k events.Kind, d *agents.Doubt, o *thread.Outcome, mo
 	list := append([]slog.Attr{slog.Any("id", id), slog.String("name", d.Message.Name()), slog.String("rcpt", o.Address),
 		slog.String("channel", d.Channel), slog.String("host", d.Host), slog.String("status", code), slog.String("reply", store.Cut(reply)),
 		slog.Int("attempt", d.Attempt), slog.Duration("took", e.now.Sub(id.Time()))}, more...)
+	list = wayAttrs(list, &o.Notary)
 	e.emitter().EmitAttrs(k, list...)
 }
 
@@ -260,11 +261,11 @@ func (s *stages) attrs(list []slog.Attr) []slog.Attr {
 
 // logFinal writes the line of a recipient that is done with.
 func (e *attempts) logFinal(v *thread.Vertex, r *thread.Recipient, ans *taproto.Answer) {
-	code := workspec.ParseNotary(ans.Notary).Status
-	if code == "" {
-		code = replyCode(thread.LastLine(ans.Text), r.Result)
+	n := workspec.ParseNotary(ans.Notary)
+	if n.Status == "" {
+		n.Status = replyCode(thread.LastLine(ans.Text), r.Result)
 	}
-	e.logOutcome(endOf(r.Result), v, r, e.stages(v), code, thread.LastLine(ans.Text))
+	e.logOutcome(endOf(r.Result), v, r, e.stages(v), &n, thread.LastLine(ans.Text))
 }
 
 // endOf returns the event of a final result.
@@ -276,15 +277,16 @@ func endOf(r thread.Result) events.Kind {
 }
 
 // logOutcome writes a line of a recipient's attempt.
-func (e *attempts) logOutcome(k events.Kind, v *thread.Vertex, r *thread.Recipient, s stages, code, reply string, more ...slog.Attr) {
+func (e *attempts) logOutcome(k events.Kind, v *thread.Vertex, r *thread.Recipient, s stages, n *workspec.Notary, reply string, more ...slog.Attr) {
 	m := v.Message
 	id := idOf(m)
 	e.meters.outcome(k.String(), v, &s, store.Since(id.Time(), e.now))
-	var room [16]slog.Attr
+	var room [20]slog.Attr
 	list := append(room[:0], slog.Any("id", id), slog.String("name", m.Name()), slog.String("rcpt", r.Address),
 		slog.String("channel", v.Thread.Channel()), slog.String("host", v.Thread.Host),
-		slog.String("status", code), slog.String("reply", store.Cut(reply)))
+		slog.String("status", n.Status), slog.String("reply", store.Cut(reply)))
 	list = append(s.attrs(list), slog.Duration("took", store.Since(id.Time(), e.now)))
+	list = wayAttrs(list, n)
 	e.emitter().EmitAttrs(k, append(list, more...)...)
 }
 
@@ -310,7 +312,7 @@ func resultOf(delivered bool) thread.Result {
 func (e *attempts) logTagged(v *thread.Vertex, r *thread.Recipient, delivered bool) {
 	o := store.Outcome{Result: resultOf(delivered)}
 	e.counts.Final(o.Result)
-	e.logOutcome(endOf(o.Result), v, r, e.stages(v), o.Code().String(), "known by its tag; the agent did not answer")
+	e.logOutcome(endOf(o.Result), v, r, e.stages(v), &workspec.Notary{Status: o.Code().String()}, "known by its tag; the agent did not answer")
 }
 
 // logDeferred writes a line for each recipient that is tried again. s is of the attempt.
@@ -322,7 +324,8 @@ func (e *attempts) logDeferred(v *thread.Vertex, list []store.Outcome, round thr
 		if r == nil || o.Result.Final() {
 			continue
 		}
-		e.logOutcome(events.Deferred, v, r, s, o.Code().String(), thread.LastLine(o.Text), slog.String("next", round.Next.Format(time.RFC3339)))
+		n := workspec.Notary{Status: o.Code().String(), Remote: o.Notary.Remote, Way: o.Notary.Way}
+		e.logOutcome(events.Deferred, v, r, s, &n, thread.LastLine(o.Text), slog.String("next", round.Next.Format(time.RFC3339)))
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -208,7 +209,8 @@ func (e *intake) loaded(name string, l *store.Loaded, err error) {
 	e.counts.MessagesIn++
 	e.counts.RecipientsIn += uint64(m.Open)
 	if em := e.emitter(); em.Wants(events.Routed) {
-		em.Emit(events.Routed, "id", l.ID, "name", l.Name, "recipients", len(l.Open), "waiting", l.Held)
+		em.EmitAttrs(events.Routed, originAttrs([]slog.Attr{slog.Any("id", l.ID), slog.String("name", l.Name),
+			slog.Int("recipients", len(l.Open)), slog.Int("waiting", l.Held)}, &l.Origin)...)
 	}
 	e.ends.check(m)
 }

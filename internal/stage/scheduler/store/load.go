@@ -30,6 +30,7 @@ type Loaded struct {
 	Total  int       // recipients, final ones included
 	Sender uint32    // key of the sender, for taking turns
 	Ident  string    // identification of the message, mostly its Message-ID
+	Origin Origin    // where it came from, for the log
 	// Obsoletes names the messages that it supersedes; nil: none.
 	Obsoletes *Superseding
 	// Judged: messages that supersede it were checked.
@@ -52,6 +53,20 @@ type Loaded struct {
 	Away time.Duration
 	// Gone: nothing is to be done; the reason was logged.
 	Gone bool
+}
+
+// Origin is where a message came from, as its specification has it.
+type Origin struct {
+	From, MessageID          string
+	Client, ClientName, User string // as workspec.Spec has them
+}
+
+func cameFrom(spec *workspec.Spec) Origin {
+	o := Origin{MessageID: spec.Ident, Client: spec.Client, ClientName: spec.ClientName, User: spec.User}
+	if len(spec.Groups) > 0 && spec.Groups[0].Sender.Channel != "error" {
+		o.From = spec.Groups[0].Sender.Address
+	}
+	return o
 }
 
 // Waiting is an open recipient.
@@ -318,7 +333,7 @@ func (s *loader) describe(f *work, dead map[int]bool) (*Loaded, error) {
 		return nil, fmt.Errorf("read specification %s: %w", f.Name,
 			&workspec.SyntaxError{Line: "i " + f.spec.Message, Reason: "the message's name is no number"})
 	}
-	l := &Loaded{Conf: s.Conf.Current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: senderKey(f.spec), Ident: f.spec.Ident, Obsoletes: supersedes(f.id, f.spec),
+	l := &Loaded{Conf: s.Conf.Current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: senderKey(f.spec), Ident: f.spec.Ident, Origin: cameFrom(f.spec), Obsoletes: supersedes(f.id, f.spec),
 		Owes: len(f.spec.Diagnostics) > 0 || len(f.spec.History) > 0}
 	if at := f.arrival(); at.Before(f.id.Time()) {
 		l.Accepted = at

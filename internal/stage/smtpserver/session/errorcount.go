@@ -58,7 +58,7 @@ func (c *Conn) tooManyErrors() bool {
 	if c.errors.limit <= 0 || n < c.errors.limit {
 		return false
 	}
-	c.config.Log.Warn("refused", "client", c.client.String(), "status", "4.7.0", "reply", "too many errors", "errors", n)
+	c.config.Log.Warn("refused", "client", c.client.String(), "stage", "command", "code", 421, "status", "4.7.0", "reply", "too many errors", "errors", n)
 	c.reply(replyErrors)
 	return true
 }

@@ -49,7 +49,7 @@ func app() *cli.App {
 			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), whyCommand(), historyCommand(),
 			threadCommand(), eventsCommand(), topCommand(), traceCommand(), exportCommand(), logCommand(),
 		}, serviceCommands(), verbCommands(), []*cli.Command{
-			etrnCommand(), routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
+			suspendCommand(), resumeCommand(), etrnCommand(), routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
 			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), importCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
 			tryCommand(), completionCommand(), versionCommand(),
 		}),

@@ -23,7 +23,7 @@ func ordersCommand() *cli.Command {
 		Usage:     "list the operations of operators on queued mail, for zmctl undo",
 		UsageText: "zmctl orders [--json] [ORDER...]",
 		Description: `Lists each use of hold, release, freeze, thaw, retry, flush, expire, remove and reroute, and
-of zmctl resubmit, freezer and postman, the oldest first. With the name of an operation it
+of zmctl resubmit, freezer, postman, suspend, resume and stop --accepting, the oldest first. With the name of an operation it
 lists the spool IDs of its messages. Operations are files in orders/, deleted after REMOVEDKEEP.
 
     20261121-031502-hold-4711  12m ago by root  hold  312 messages
@@ -52,10 +52,13 @@ func runOrders(c *cli.Context) error {
 			if !ok {
 				return cli.Exit("zmctl orders "+arg+": not the name of an operation; zmctl orders lists them", config.ExitUsage)
 			}
-			_, err := act.ReadOperation(po, id, func(id string) error {
+			o, err := act.ReadOperation(po, id, func(id string) error {
 				_, err := fmt.Fprintln(out, id)
 				return err
 			})
+			if err == nil && !o.OfMessages() {
+				text.PrintOperation(out, o, time.Now())
+			}
 			errs = append(errs, err)
 		}
 		return text.Quiet(errors.Join(append(errs, out.Flush())...))
@@ -89,6 +92,7 @@ an order, that one; with a spool ID, the last order about that message.
     freeze   is thawed          thaw     is frozen again
     expire   open again, if no report was sent and the message is still in the queue
     discard  is in freezer/ or postman/ again
+    suspend  is resumed         resume   is suspended again, unless it has ended meanwhile
 
 A report that was sent cannot be undone; nor can retry, flush and reroute. It works with and
 without a running scheduler; the next scheduler applies it.
@@ -161,6 +165,9 @@ func runUndo(c *cli.Context) error {
 		}
 		if res.Nothing > 0 && res.Messages+res.Refused > 0 {
 			fmt.Fprintf(c.App.Writer, "    %s had nothing to undo\n", human.Count(res.Nothing, "message"))
+		}
+		if res.Suspensions > 0 {
+			fmt.Fprintf(c.App.Writer, "order %s undone\n", id)
 		}
 		failed(err, res.Temporary(err))
 	}

@@ -41,7 +41,7 @@ and the last reply.
 
 Up to 10000 messages are sorted, the oldest first; more are printed at once, in directory
 order. The command takes no lock and delays no daemon. zmctl show ID shows everything about
-one message, zmctl why ID why it waits.
+one message, zmctl why ID why it waits. What zmctl suspend has suspended is printed at the end.
 ` + selectorHelp,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "tree", Usage: "print channels and hosts, those with most mail first, with their oldest messages"},
@@ -75,6 +75,9 @@ func runQueue(c *cli.Context, o *target, sel selector.Selector) error {
 	}
 	if err == nil || errors.Is(err, view.ErrListing) {
 		err = errors.Join(err, v.End(sorted))
+	}
+	if list := s.Suspended(); len(list) > 0 && !c.Bool("json") {
+		text.PrintSuspensions(out, list, s.Now)
 	}
 	if err = text.Quiet(errors.Join(err, out.Flush())); err == nil && hidden {
 		fmt.Fprintln(c.App.ErrWriter, "zmctl: this is the part of the queue that you may read; root and the postoffice's owner see all of it")
@@ -136,7 +139,7 @@ The columns are: N messages, R recipients, deliveries in progress and their limi
 since the thread exists, the wait until the next one, the age of the oldest message, and the
 last error of the host. States: active; waiting, for the next attempt of its messages;
 throttled, by rate or hostrate; trouble, the host failed and is tried again after the wait;
-probing, it is tried with one message; paused, by queueonly. Threads that need attention are
+probing, it is tried with one message; paused, by queueonly; suspended, by zmctl suspend. Threads that need attention are
 first.
 
 With CHANNEL/HOST it shows everything about that thread, and its open recipients.`,

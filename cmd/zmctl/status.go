@@ -35,7 +35,8 @@ processes. Daemons that systemd or zmctl run has started are listed with their a
 problem. Recipients are counted for at most 20000 specifications; zmctl queue --counts
 counts more.
 
-Alarms are printed at the end: mail that is too old, makes no progress, or is incomplete
+What operators have suspended is printed after that (docs/suspend.md). Alarms are printed at the
+end: mail that is too old, makes no progress, or is incomplete
 (docs/alarms.md).
 
 Exit codes: 0 shown, 1 there are alarms, a daemon has exited unexpectedly, or the postoffice
@@ -51,6 +52,8 @@ type statusReport struct {
 	Service *service.Status `json:"service,omitempty"`
 	// Frozen is the reason why daemons must not be started.
 	Frozen string `json:"frozen,omitempty"`
+	// Suspensions are what operators have suspended: deliveries, or the acceptance of mail.
+	Suspensions []view.Suspension `json:"suspensions,omitempty"`
 	// Alarms are conditions that need an operator.
 	Alarms []alarm.Alarm `json:"alarms,omitempty"`
 }
@@ -66,10 +69,11 @@ func runStatus(c *cli.Context, o *target, _ struct{}) error {
 	// The counts are useful even if the service does not answer.
 	st.Service, _ = service.New(c.Context, o.settings, o.PostOffice, false).Status(c.Context)
 	st.Frozen, _ = o.Frozen()
+	st.Suspensions = view.Suspensions(s.Suspended())
 	if c.Bool("json") {
 		err = text.PrintJSON(c.App.Writer, st)
 	} else {
-		err = errors.Join(text.PrintOverview(c.App.Writer, st.Overview, s.Now), st.printServing(c.App.Writer, s.Now), text.PrintAlarms(c.App.Writer, st.Alarms, s.Now))
+		err = errors.Join(text.PrintOverview(c.App.Writer, st.Overview, s.Now), st.printServing(c.App.Writer, s), text.PrintAlarms(c.App.Writer, st.Alarms, s.Now))
 	}
 	if err == nil && (len(st.Alarms) > 0 || st.Service.Ended()) {
 		return cli.Exit("", 1)
@@ -78,15 +82,19 @@ func runStatus(c *cli.Context, o *target, _ struct{}) error {
 }
 
 // printServing shows what runs the daemons.
-func (st *statusReport) printServing(w io.Writer, now time.Time) error {
+func (st *statusReport) printServing(w io.Writer, s *view.Spool) error {
 	var err error
 	if st.Service != nil {
 		_, werr := fmt.Fprintln(w)
-		err = errors.Join(werr, text.PrintService(w, st.Service, now))
+		err = errors.Join(werr, text.PrintService(w, st.Service, s.Now))
 	}
 	if st.Frozen != "" {
 		_, werr := fmt.Fprintf(w, "\nthe service is frozen: %s; zmctl thaw-service\n", human.Clean(st.Frozen))
 		err = errors.Join(err, werr)
+	}
+	if list := s.Suspended(); len(list) > 0 {
+		fmt.Fprintln(w)
+		text.PrintSuspensions(w, list, s.Now)
 	}
 	return err
 }

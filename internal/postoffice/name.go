@@ -2,6 +2,7 @@ package postoffice
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math/big"
 	"math/rand/v2"
 	"path"
@@ -87,6 +88,14 @@ type SpoolID struct {
 // IDOf returns the spool ID of a message file.
 func IDOf(info durable.Info) SpoolID {
 	return SpoolID{Ino: info.Ino, MTime: info.ModTime.UnixNano()}
+}
+
+// Turn returns a number that spreads messages evenly over the sources of a clause. It is the
+// same for all attempts of a message.
+func (id SpoolID) Turn() uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, id.Ino, id.MTime)
+	return h.Sum64() >> 1
 }
 
 // String is "S", the inode, "A", the time in base 62.

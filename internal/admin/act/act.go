@@ -336,11 +336,6 @@ func (a *action) note(lines []byte) error {
 
 // begin creates the file of the operation.
 func (a *action) begin() error {
-	if a.Keep > 0 {
-		if err := a.po.Operations.Sweep(a.now, a.Keep); err != nil {
-			return err
-		}
-	}
 	o := &Operation{Time: a.now, Who: a.Who, Verb: a.Verb.Name, Selector: a.Select.String(), Reason: a.Reason, Flags: a.flags()}
 	if a.Aside != nil {
 		o.Selector = a.Aside.String()
@@ -348,15 +343,26 @@ func (a *action) begin() error {
 	if !a.Until.IsZero() {
 		o.Until = a.Until.Format(time.RFC3339)
 	}
+	file, err := createOperation(a.po, o, a.now, a.Keep)
+	a.file, a.sum.Operation = file, o.ID
+	return err
+}
+
+// createOperation gives an operation its name and creates its file.
+func createOperation(po *postoffice.PostOffice, o *Operation, now time.Time, keep time.Duration) (file *postoffice.OperationFile, err error) {
+	if keep > 0 {
+		if err := po.Operations.Sweep(now, keep); err != nil {
+			return nil, err
+		}
+	}
 	head := o.bytes()
-	err := fs.ErrExist
+	err = fs.ErrExist
 	// In containers one pid may begin two operations in a second.
 	for late := time.Duration(0); errors.Is(err, fs.ErrExist) && late < time.Minute; late += time.Second {
-		o.ID = postoffice.NewOperationID(a.now.Add(late), a.Verb.Name, os.Getpid())
-		a.file, err = a.po.Operations.Create(o.ID, head)
+		o.ID = postoffice.NewOperationID(now.Add(late), o.Verb, os.Getpid())
+		file, err = po.Operations.Create(o.ID, head)
 	}
-	a.sum.Operation = o.ID
-	return err
+	return file, err
 }
 
 func (a *action) flags() string {

@@ -27,6 +27,8 @@ type Operation struct {
 	Flags    string                 `json:"flags,omitempty"` // silent, report, failed, told
 	Messages int                    `json:"messages"`
 	Undone   string                 `json:"undone,omitempty"` // when, by whom
+	// Suspensions are the lines of those that it has ended.
+	Suspensions []string `json:"suspensions,omitempty"`
 }
 
 // fields returns the lines of the head of a file, with their words.
@@ -67,6 +69,12 @@ func (o *Operation) Undoable() bool {
 	return v != nil && v.Undo != ""
 }
 
+// OfMessages reports whether the operation is about messages: others are about what is
+// suspended.
+func (o *Operation) OfMessages() bool {
+	return !slices.ContainsFunc(suspensionVerbs(), func(v *Verb) bool { return v.Name == o.Verb })
+}
+
 // ReadOperation reads the file of an operation, and calls fn, unless it is nil, with each
 // spool ID in it. postoffice.ErrGone: there is none.
 func ReadOperation(po *postoffice.PostOffice, id postoffice.OperationID, fn func(id string) error) (*Operation, error) {
@@ -94,6 +102,8 @@ func ReadOperation(po *postoffice.PostOffice, id postoffice.OperationID, fn func
 			o.set(word, value)
 		case word == "undone":
 			o.Undone = value
+		case word == suspensionWord:
+			o.Suspensions = append(o.Suspensions, value)
 		default:
 			if _, err := postoffice.ParseSpoolID(word); err != nil {
 				continue

@@ -16,7 +16,8 @@ func Keep(settings *config.Config) (time.Duration, error) {
 	return settings.Duration("REMOVEDKEEP", defaultKeep)
 }
 
-// ParseUntil reads the end of a hold: a time from now, or a date; "" is none.
+// ParseUntil reads the end of a hold or a suspension: a time from now, a date, or a time of
+// day, which is the next one; "" is none.
 func ParseUntil(s string, now time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
@@ -32,5 +33,12 @@ func ParseUntil(s string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, errors.New(s + ": invalid time; write 2h, 3d or 2026-11-22T06:00")
+	if t, err := time.ParseInLocation("15:04", s, time.Local); err == nil {
+		at := time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), 0, 0, time.Local)
+		if !at.After(now) {
+			at = time.Date(now.Year(), now.Month(), now.Day()+1, t.Hour(), t.Minute(), 0, 0, time.Local)
+		}
+		return at, nil
+	}
+	return time.Time{}, errors.New(s + ": invalid time; write 2h, 3d, 18:00 or 2026-11-22T06:00")
 }

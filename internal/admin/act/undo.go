@@ -32,6 +32,8 @@ type Undone struct {
 	Nothing  int // nothing of the operation was left
 	Refused  int
 	Again    int // of those refused: ErrAgain
+	// Suspensions is how many were ended, or are in force again.
+	Suspensions int
 }
 
 // ErrUndo means that there is nothing to undo, or that it cannot be undone.
@@ -77,6 +79,10 @@ func (u *Undoer) Operation(ctx context.Context, id postoffice.OperationID) (Undo
 		return Undone{}, err
 	}
 	x := &undo{Undoer: u, ctx: ctx, now: time.Now(), op: op, wanted: map[string]bool{}}
+	if !op.OfMessages() {
+		err = x.undoSuspension(file)
+		return x.result, errors.Join(err, file.Close())
+	}
 	_, err = ReadOperation(u.PostOffice, id, func(id string) error {
 		if x.wanted[id] = true; len(x.wanted) < undoChunk {
 			return nil
@@ -97,6 +103,11 @@ func (u *undo) end(file *postoffice.OperationFile) error {
 	case u.result.Refused > 0:
 		return errors.Join(u.errs...)
 	}
+	return u.undone(file)
+}
+
+// undone adds to the file that the operation is undone.
+func (u *undo) undone(file *postoffice.OperationFile) error {
 	// Crash: without the line the operation counts as executed, and a second undo finds it done.
 	return file.Append([]byte("undone " + u.now.Format(time.RFC3339) + " by " + u.Who + "\n"))
 }

@@ -1,6 +1,8 @@
 package act
 
 import (
+	"slices"
+
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
@@ -95,7 +97,7 @@ func Verbs() []*Verb {
 
 // VerbOf returns the verb of an operation; nil if there is none of that name.
 func VerbOf(name string) *Verb {
-	for _, v := range append(Verbs(), Resubmit, Discard) {
+	for _, v := range slices.Concat(Verbs(), []*Verb{Resubmit, Discard}, suspensionVerbs()) {
 		if v.Name == name {
 			return v
 		}

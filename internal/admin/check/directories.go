@@ -55,6 +55,9 @@ func (x *layout) top() {
 		case e.Name == postoffice.AlarmFile || e.Name == postoffice.AlarmFile+".new":
 			r.State = "alarms"
 			r.say("The scheduler writes its alarms into this file; zmctl status shows them.")
+		case e.Name == postoffice.SuspensionFile || e.Name == postoffice.SuspensionFile+".new" || e.Name == "."+postoffice.SuspensionFile+".lock":
+			r.State = "suspensions"
+			r.say("What operators have suspended; zmctl suspend lists and changes it.")
 		case durable.IsProbe(e.Name) && f.Info.Mode.IsRegular():
 			r.State = "probe"
 			r.say("A starting program tests rename with it; the next program removes a file that a killed one has left.")

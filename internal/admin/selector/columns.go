@@ -83,7 +83,7 @@ func Names() (names, usages []string) {
 // still waits for the mail.
 func States() []string {
 	return []string{
-		"open", "waiting", "due", "delivering", "held", "frozen", "unserved", "locked", "delivered", "failed", "removed", "rerouted",
+		"open", "waiting", "due", "delivering", "held", "suspended", "frozen", "unserved", "locked", "delivered", "failed", "removed", "rerouted",
 		"to-route", "accepted", "claimed", "handed-over", "queued", "finishing", "deferred", "set-aside", "copy",
 	}
 }

@@ -28,6 +28,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/suspension"
 )
 
 // Files reads the directories and files of a postoffice. It takes a name that is gone for a
@@ -37,6 +38,9 @@ type Files struct {
 	FS   durable.FS
 	Now  time.Time
 	Seen func() // nil, or called for each file that is listed
+
+	suspensions     []*suspension.Suspension // in force, see Suspended
+	suspensionsRead bool
 }
 
 // File is a name in one of the postoffice's directories.

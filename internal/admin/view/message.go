@@ -46,7 +46,8 @@ const (
 	Held       = "held"    // by zmctl hold, or a rule
 	Frozen     = "frozen"  // waits for an operator
 	Rerouted   = "rerouted"
-	wentOn     = "went on" // of a copy: its message did
+	Suspended  = "suspended" // waits for the end of zmctl suspend
+	wentOn     = "went on"   // of a copy: its message did
 )
 
 // Message is what the files of one message say.
@@ -335,6 +336,7 @@ func (s *Spool) readSpec(m *Message) error {
 				r.State, r.Next, r.Unserved = Removed, nil, ""
 			} else {
 				r.obey(orders, &g.Recipients[ri], s.Now)
+				r.suspend(s.suspension(g.Recipients[ri].Channel, g.Recipients[ri].Host, m.Sender))
 			}
 			m.Recipients = append(m.Recipients, r)
 		}

@@ -188,6 +188,10 @@ func (r *Recipient) next(now time.Time) string {
 		return who + " is frozen (" + r.Cause + ") and waits for an operator: zmctl thaw tries it again, zmctl expire gives it up."
 	case r.State == Frozen:
 		return who + " was frozen by " + r.By + " and waits until it is thawed."
+	case r.State == Suspended && r.Until != nil:
+		return who + " waits: deliveries are suspended by " + r.By + " until " + r.Until.Format(human.TimeFormat) + ", or until zmctl resume."
+	case r.State == Suspended:
+		return who + " waits: deliveries are suspended by " + r.By + " until zmctl resume."
 	case r.State == Held && r.Until != nil:
 		return who + " is held by " + r.By + " until " + r.Until.Format(human.TimeFormat) + ", or until it is released."
 	case r.State == Held:

@@ -23,6 +23,9 @@ func (m *Message) facts(r *Recipient, now time.Time) *selector.Facts {
 	if r.Open() {
 		f.States = append(f.States, "open")
 	}
+	if r.State == Suspended {
+		f.States = append(f.States, Waiting) // until it is resumed
+	}
 	if r.State == Waiting && (r.Next == nil || !r.Next.After(now)) {
 		f.States = append(f.States, "due")
 	}

@@ -54,8 +54,13 @@ func StateWords(t *mailq.ThreadInfo) string {
 		return "waiting for the time of its messages; the first is tried" + at
 	case "no-place":
 		return "waiting for a place: " + human.Clean(t.Crowd) + " (maxunproven)"
+	case "suspended":
+		if t.Suspended == nil {
+			return "suspended: the senders or the source address of all its mail are; zmctl suspend lists that"
+		}
+		return "suspended by " + human.Clean(t.Suspended.By) + "; zmctl resume " + human.Clean(t.Suspended.Order) + " ends it, or its end" + at
 	case "paused":
-		return "paused: its clause is queueonly; ETRN has it go"
+		return "paused: its clause " + human.Clean(t.Clause) + " has queueonly; it is delivered at ETRN or zmctl retry"
 	}
 	return t.State
 }

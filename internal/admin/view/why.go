@@ -167,10 +167,12 @@ func (x *Explainer) whyOpen(r *Explanation, m *Message) {
 		}
 		t := Thread{g.Channel, g.Host}
 		r.whyGroup(x.Spool.Now, g)
-		if g.State != Frozen && g.State != Unserved {
+		if g.State == Suspended {
+			r.say("    It is not given up while it is suspended.")
+		} else if g.State != Frozen && g.State != Unserved {
 			r.expires(x.Spool.Now, m, g, t, expiry)
 		}
-		if !described[t] && g.State != Frozen && g.State != Held {
+		if !described[t] && g.State != Frozen && g.State != Held && g.State != Suspended {
 			described[t] = true
 			r.live(x.Spool.Now, t)
 		}
@@ -204,6 +206,12 @@ func (r *Explanation) whyGroup(now time.Time, g *alike) {
 			until = fmt.Sprintf("until %s, for another %s; zmctl release %s ends that", g.Until.Format(human.TimeFormat), human.Span(g.Until.Sub(now)), r.ID)
 		}
 		r.sayOf(g.State, "%s over %s/%s %s held%s, %s.", names, g.Channel, g.Host, are, by, until)
+	case Suspended:
+		until := "until zmctl resume " + g.Order
+		if g.Until != nil {
+			until = fmt.Sprintf("until %s, for another %s; zmctl resume %s ends that", g.Until.Format(human.TimeFormat), human.Span(g.Until.Sub(now)), g.Order)
+		}
+		r.sayOf(g.State, "%s %s for %s over channel %s: deliveries are suspended%s, %s.", names, human.Plural(len(g.addresses), "waits", "wait"), hostName(g.Host), g.Channel, by, until)
 	case Frozen:
 		cause := "an operator has frozen them"
 		if g.Cause == "expired" {
@@ -228,7 +236,7 @@ func (r *Explanation) whyGroup(now time.Time, g *alike) {
 	switch {
 	case g.Attempts > 0:
 		r.say("    Tried %s; the last answer was: %s", human.Often(g.Attempts), strings.TrimSpace(g.Status+" "+human.Cut(g.Last, 500)))
-	case g.State == Waiting:
+	case g.State == Waiting, g.State == Suspended:
 		r.say("    Not tried yet.")
 	}
 	if g.State != Waiting || g.Next == nil {

@@ -30,7 +30,7 @@ func (r *Recipient) Words(now time.Time) string {
 		words = append(words, human.Count(r.Attempts, "attempt"))
 	}
 	switch {
-	case r.Next == nil || !r.Open() || r.State == Held:
+	case r.Next == nil || !r.Open() || r.State == Held || r.State == Suspended:
 	case r.Next.After(now):
 		words = append(words, "next in "+human.Span(r.Next.Sub(now)))
 	default:

@@ -3,7 +3,6 @@ package tasmtp
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"net"
 	"net/netip"
 	"os"
@@ -65,9 +64,7 @@ func (z *zone) of(d *agent.Delivery, rcpts []*agent.Recipient) (o origin) {
 	if len(z.v4) == 0 && len(z.v6) == 0 {
 		return o
 	}
-	h := fnv.New64a()
-	fmt.Fprint(h, d.ID().Ino, d.ID().MTime)
-	n := h.Sum64()>>1 + uint64(moves(d, rcpts))
+	n := d.ID().Turn() + uint64(moves(d, rcpts))
 	if len(z.v4) > 0 {
 		o.v4 = z.v4[n%uint64(len(z.v4))]
 	}

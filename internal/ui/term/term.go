@@ -138,7 +138,7 @@ func (p Paint) State(word, text string) string {
 	switch word {
 	case "failed", "expired", "frozen", "unserved", "unknown-channel", "trouble", "problem", "lost", "gone", "unknown", "no", "rejected":
 		return p.Red(text)
-	case "waiting", "deferred", "delayed", "held", "hold", "locked by the dead", "throttled", "probing", "paused", "no-place":
+	case "waiting", "deferred", "delayed", "held", "hold", "locked by the dead", "throttled", "probing", "paused", "no-place", "suspended":
 		return p.Yellow(text)
 	case "delivered", "finished", "yes":
 		return p.Green(text)

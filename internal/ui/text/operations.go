@@ -22,7 +22,9 @@ func PrintOperation(w io.Writer, o *act.Operation, now time.Time) {
 	if o.Until != "" {
 		text += " until " + o.Until
 	}
-	text += "  " + human.Count(o.Messages, "message")
+	if o.OfMessages() {
+		text += "  " + human.Count(o.Messages, "message")
+	}
 	switch {
 	case o.Undone != "":
 		text += "  undone " + o.Undone

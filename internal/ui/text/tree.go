@@ -98,7 +98,7 @@ func (s *summary) End(bool) error {
 
 func (s *summary) states(p term.Paint) string {
 	var list []string
-	for _, name := range []string{view.ToRoute, view.Waiting, view.Delivering, view.Stale, view.Held, view.Frozen, view.Unserved, view.Delivered, view.Failed, view.Removed, view.Rerouted} {
+	for _, name := range []string{view.ToRoute, view.Waiting, view.Delivering, view.Stale, view.Suspended, view.Held, view.Frozen, view.Unserved, view.Delivered, view.Failed, view.Removed, view.Rerouted} {
 		if n := s.States[name]; n > 0 {
 			list = append(list, p.State(name, fmt.Sprintf("%d %s", n, name)))
 		}

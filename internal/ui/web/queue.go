@@ -82,7 +82,7 @@ type queuePage struct {
 // queue lists what waits.
 func (p *Page) queue(v *visit) {
 	var q queuePage
-	q.States = []string{"waiting", "due", "delivering", "held", "frozen", "delivered", "failed", "accepted", "deferred", "open"}
+	q.States = []string{"waiting", "due", "delivering", "suspended", "held", "frozen", "delivered", "failed", "accepted", "deferred", "open"}
 	q.Verbs = verbs()
 	if err := q.Filter.read(v.r.URL.Query()); err != nil {
 		q.Problem = clean(err.Error())

@@ -16,6 +16,8 @@ type StatusInfo struct {
 	Refused int `json:"refused"`
 	// OldestSeconds is the age of the oldest message at the last look; 0: there was none.
 	OldestSeconds int64 `json:"oldest_seconds"`
+	// Suspensions is how many suspensions of deliveries are in force.
+	Suspensions int `json:"suspensions,omitempty"`
 	// Scanned: all that lay there at the start has been read.
 	Scanned bool `json:"scanned"`
 
@@ -60,12 +62,25 @@ type ThreadInfo struct {
 	// Crowd describes which places are taken that a thread in state no-place waits for.
 	Crowd string `json:"crowd,omitempty"`
 
+	// Suspended is the operator's decision that nothing is delivered there.
+	Suspended *SuspendedInfo `json:"suspended,omitempty"`
+
 	Clause      string `json:"clause"`
 	RingRunning int    `json:"ring_running"`
 	MaxRing     int    `json:"maxring"`
 	MaxChannel  int    `json:"maxchannel"`
 	MaxThread   int    `json:"maxthr"`
 	PID         int    `json:"pid,omitempty"` // of an agent that works on it
+}
+
+// SuspendedInfo is an operator's decision that mail waits.
+type SuspendedInfo struct {
+	Order   string    `json:"order"`
+	Subject string    `json:"subject"` // "host example.net"
+	By      string    `json:"by"`
+	Reason  string    `json:"reason,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Until   time.Time `json:"until,omitzero"`
 }
 
 // WaitingInfo is a recipient that waits, in the lines of JSON THREAD behind the first
@@ -104,6 +119,7 @@ type MessageInfo struct {
 
 // WhyInfo is why a part of a message waits.
 type WhyInfo struct {
-	Thread ThreadInfo `json:"thread"`
-	Text   string     `json:"text"`
+	Thread    ThreadInfo     `json:"thread"`
+	Text      string         `json:"text"`
+	Suspended *SuspendedInfo `json:"suspended,omitempty"` // it waits for the end of this
 }

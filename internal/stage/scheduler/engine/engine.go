@@ -66,6 +66,7 @@ type engine struct {
 	monitor         monitor
 	superseder      superseder
 	reconfiguration reconfiguration
+	suspender       suspender
 	heap            heap
 	books           books
 
@@ -93,16 +94,17 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	e.clock = clock{base: b, intake: &e.intake, placement: &e.placement, scanner: &e.scanner, monitor: &e.monitor, heap: &e.heap, deadline: &e.deadline}
 	e.changes = changes{base: b, ends: &e.ends, intake: &e.intake, busy: map[*thread.Message]*ops{}}
 	e.ends = ends{base: b, changes: &e.changes, intake: &e.intake, placement: &e.placement, superseder: &e.superseder, books: &e.books}
-	e.intake = intake{base: b, changes: &e.changes, ends: &e.ends, placement: &e.placement, scanner: &e.scanner, superseder: &e.superseder,
+	e.suspender = suspender{base: b}
+	e.intake = intake{base: b, suspender: &e.suspender, changes: &e.changes, ends: &e.ends, placement: &e.placement, scanner: &e.scanner, superseder: &e.superseder,
 		heap: &e.heap, loading: map[string]bool{}, notes: map[string]bool{}, refused: map[string]refusal{}}
 	e.placement = placement{base: b, changes: &e.changes, ends: &e.ends, attempts: &e.attempts, reconfiguration: &e.reconfiguration,
 		locked: map[*thread.Message]bool{}, unserved: map[*thread.Message]bool{}, lockedWait: tune.locked}
 	e.attempts = attempts{base: b, changes: &e.changes, ends: &e.ends, placement: &e.placement, scanner: &e.scanner, meters: m}
 	e.scanner = scanner{base: b, changes: &e.changes, intake: &e.intake, placement: &e.placement, monitor: &e.monitor, heap: &e.heap,
 		books: &e.books, quit: make(chan struct{})}
-	e.monitor = monitor{base: b, intake: &e.intake, scanner: &e.scanner}
+	e.monitor = monitor{base: b, suspender: &e.suspender, intake: &e.intake, scanner: &e.scanner}
 	e.superseder = superseder{base: b, changes: &e.changes, intake: &e.intake, placement: &e.placement}
-	e.reconfiguration = reconfiguration{base: b, placement: &e.placement, serveOn: func(socket string) { e.query.Follow(socket) }}
+	e.reconfiguration = reconfiguration{base: b, placement: &e.placement, suspender: &e.suspender, serveOn: func(socket string) { e.query.Follow(socket) }}
 	e.heap, e.books = heap{base: b}, books{base: b}
 	start := tune.spawner
 	if start == nil {
@@ -129,9 +131,11 @@ func (e *engine) run(ctx context.Context) error {
 	e.scanner.began = e.now
 	e.pool = newPool(e.intake.load)
 	defer e.pool.close()
+	e.suspender.begin()
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatching()
 	e.scanner.listers.Go(func() { e.reconfiguration.follow(watching) })
+	e.scanner.listers.Go(func() { e.suspender.follow(watching) })
 	e.scanner.watch = watch.New(watching, []string{e.transport()}, e.conf.Look, acceptName, e.log)
 	e.query = query.Start(ctx, e, query.Config{Dir: e.conf.Dir, ZConfig: e.conf.ZConfig, Conf: e.conf.Conf, PostOffice: e.po, Store: e.spool,
 		Now: e.conf.tuning.clocks.now, Log: e.log, Stream: e.events})
@@ -189,6 +193,7 @@ func (e *engine) turn() {
 	e.agents.Turn()
 	e.placement.lookAtLocked()
 	e.monitor.check()
+	e.suspender.readSenders()
 	e.heap.trimSoon()
 	if !e.scanner.lookAt.IsZero() && !e.now.Before(e.scanner.lookAt) {
 		e.scanner.lookAtAll()

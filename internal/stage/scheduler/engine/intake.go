@@ -42,6 +42,7 @@ type intake struct {
 	placement  *placement
 	scanner    *scanner
 	superseder *superseder
+	suspender  *suspender
 	heap       *heap
 
 	loading map[string]bool
@@ -200,6 +201,7 @@ func (e *intake) loaded(name string, l *store.Loaded, err error) {
 	}
 	e.messages.put(m)
 	e.heap.grown()
+	e.suspender.learn(m.Sender, l.From)
 	e.placement.goesBy(m, l)
 	e.placement.place(m, l.Open)
 	if !l.Look.IsZero() {

@@ -17,8 +17,9 @@ import (
 // keeps the file of alarms.
 type monitor struct {
 	*base
-	intake  *intake
-	scanner *scanner
+	intake    *intake
+	scanner   *scanner
+	suspender *suspender
 
 	at      time.Time // of the next look
 	looking bool
@@ -72,7 +73,7 @@ func (e *monitor) check() {
 		return
 	}
 	l.at, l.looking = e.now.Add(e.conf.MonitorEvery), true
-	found := append(e.stillThreads(), e.refusals()...)
+	found := append(append(e.stillThreads(), e.refusals()...), e.suspender.alarms()...)
 	if l.oldest != 0 {
 		if a, ok := alarm.Age("queue", l.queued, time.Unix(0, l.oldest), e.conf.Alarms.Queue, e.now); ok {
 			found = append(found, a)

@@ -32,6 +32,7 @@ type Reread struct {
 type reconfiguration struct {
 	*base
 	placement *placement
+	suspender *suspender
 	serveOn   func(socket string) // has the queries served on PARAM mailqsock
 
 	next map[*thread.Ring]*conf.Settings // while it takes effect
@@ -149,6 +150,7 @@ func (e *reconfiguration) reconfigure(next *conf.File, why string) {
 		ended += e.resettle(r, old)
 	}
 	e.next = nil
+	e.suspender.regate()
 	for m := range e.placement.unserved {
 		e.placement.reload(m, nil)
 	}

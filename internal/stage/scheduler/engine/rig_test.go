@@ -30,14 +30,15 @@ import (
 // rig is a running scheduler over real files and processes.
 type rig struct {
 	*box
-	dir    string
-	events *logLines
-	child  *logLines // log of a scheduler in a process of its own
-	conf   *conf.File
-	config Config
-	cancel context.CancelFunc
-	ended  chan error
-	starts int
+	dir         string
+	events      *logLines
+	child       *logLines // log of a scheduler in a process of its own
+	conf        *conf.File
+	config      Config
+	cancel      context.CancelFunc
+	ended       chan error
+	starts      int
+	suspensions int
 }
 
 // patience bounds every wait for an event.

@@ -33,7 +33,7 @@ func (v view) Messages(part int, fn func(*thread.Message)) (parts int) {
 // Status implements query.View.
 func (v view) Status() query.Status {
 	s := query.Status{Counts: v.counts, Messages: v.messages.len(), Uptime: v.now.Sub(v.spool.Started), Refused: len(v.intake.refused),
-		Scanned: v.scanner.scan == scanLogged, First: v.monitor.first, Oldest: v.monitor.oldest, Alarms: v.monitor.board.Raised()}
+		Scanned: v.scanner.scan == scanLogged, First: v.monitor.first, Oldest: v.monitor.oldest, Alarms: v.monitor.board.Raised(), Suspensions: len(v.suspender.rules)}
 	s.Agents, s.Idle = v.agents.Len()
 	return s
 }

@@ -53,6 +53,8 @@ var (
 	Vanished     = kind("vanished", slog.LevelWarn)
 	Passed       = kind("vanished", slog.LevelDebug) // a file that was gone before it was read
 	Kicked       = kind("etrn", slog.LevelInfo)
+	Suspended    = kind("suspended", slog.LevelInfo) // by an operator
+	Resumed      = kind("resumed", slog.LevelInfo)
 	Unserved     = kind("unknown-channel", slog.LevelError)
 	AlarmRaised  = kind("alarm-raised", slog.LevelWarn)
 	AlarmCleared = kind("alarm-cleared", slog.LevelInfo)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ func (s *session) jsonStatus() error {
 	i := mailq.StatusInfo{PID: os.Getpid()}
 	err := s.q.threads(func(v View) {
 		st := v.Status()
+		i.Suspensions = st.Suspensions
 		i.Now, i.UptimeSeconds = v.Now().UTC(), int64(st.Uptime/time.Second)
 		i.Messages, i.Refused, i.Agents, i.Idle = st.Messages, st.Refused, st.Agents, st.Idle
 		i.MessagesIn, i.MessagesOut, i.RecipientsIn, i.RecipientsOut = st.MessagesIn, st.MessagesOut, st.RecipientsIn, st.RecipientsOut
@@ -53,7 +55,7 @@ func (t *threadShot) json(now time.Time) mailq.ThreadInfo {
 		Ready: t.stats.Ready, Running: t.stats.Running, Limit: t.stats.Limit, Attempts: t.stats.Attempts, Tries: t.stats.Tries,
 		Until: t.stats.Until, Oldest: t.stats.Oldest, Trouble: t.stats.Trouble, Crowd: t.stats.Crowd,
 		Clause: t.ring.clause, RingRunning: t.ring.running, MaxRing: t.ring.maxRing, MaxChannel: t.ring.maxChannel,
-		MaxThread: t.ring.maxThread, PID: t.pid}
+		MaxThread: t.ring.maxThread, PID: t.pid, Suspended: suspendedInfo(t.stats.Suspension)}
 	if t.stats.Until.After(now) {
 		i.WaitSeconds = int64((t.stats.Until.Sub(now) + time.Second - 1) / time.Second)
 	}
@@ -61,6 +63,13 @@ func (t *threadShot) json(now time.Time) mailq.ThreadInfo {
 		i.OldestSeconds = int64(store.Since(t.stats.Oldest, now) / time.Second)
 	}
 	return i
+}
+
+func suspendedInfo(s *thread.Suspension) *mailq.SuspendedInfo {
+	if s == nil {
+		return nil
+	}
+	return &mailq.SuspendedInfo{Order: s.Order, Subject: s.Subject, By: s.Who, Reason: s.Reason, Since: s.Since, Until: s.Until}
 }
 
 // jsonThread answers JSON THREAD: the thread, then its recipients.
@@ -117,13 +126,13 @@ func (s *session) jsonMessage(r mailq.Request) error {
 }
 
 // whys fills in what the engine knows; it is the engine that calls it.
-func (q *snapshots) whys(v View, m *threadMessage, info *mailq.MessageInfo) {
+func (q *snapshots) whys(view View, m *threadMessage, info *mailq.MessageInfo) {
 	n, _ := postoffice.ParseName(m.name)
-	x := v.Message(n.Ino)
+	x := view.Message(n.Ino)
 	if x == nil || idOf(x) != m.id {
 		return
 	}
-	now := v.Now()
+	now := view.Now()
 	info.Open, info.Total = int(x.Open), int(x.Total)
 	x.Vertices(func(v *thread.Vertex) {
 		if q.visited++; q.visited > mostWhys {
@@ -132,7 +141,11 @@ func (q *snapshots) whys(v View, m *threadMessage, info *mailq.MessageInfo) {
 		}
 		t := v.Thread
 		shot := threadShot{ring: shotOf(t.Ring), channel: t.Channel(), host: t.Host, stats: t.Brief(now), now: now}
-		info.Why = append(info.Why, mailq.WhyInfo{Thread: shot.json(now), Text: shot.why(v)})
+		why := mailq.WhyInfo{Thread: shot.json(now), Text: shot.why(v)}
+		if s := view.Core().Suspended(v); s != nil && v.Waiting() {
+			why.Text, why.Suspended = suspendedText(s), suspendedInfo(s)
+		}
+		info.Why = append(info.Why, why)
 	})
 }
 
@@ -146,7 +159,7 @@ func (t *threadShot) why(v *thread.Vertex) string {
 	case !v.Waiting():
 		return "what became of its last attempt is being written down"
 	case s.State == thread.Paused:
-		return "its clause is queueonly: it waits for an ETRN"
+		return "its clause " + t.ring.clause + " of scheduler.conf has queueonly: it is delivered when its host asks for it with ETRN, or at zmctl retry"
 	case s.State == thread.Throttled:
 		return "the rate of its clause is used up until " + s.Until.Format(time.TimeOnly)
 	case s.Until.After(t.now) && s.Tries > 0:
@@ -167,6 +180,21 @@ func (t *threadShot) why(v *thread.Vertex) string {
 		return "it waits for its own next attempt, at " + v.Next().Format(time.RFC3339)
 	}
 	return "it waits for its turn, for an agent or for room in its channel"
+}
+
+// suspendedText is in words that mail waits because of an operator's decision.
+func suspendedText(s *thread.Suspension) string {
+	text := "deliveries are suspended: " + s.Subject
+	if s.Who != "" {
+		text += ", by " + s.Who
+	}
+	if !s.Until.IsZero() {
+		text += ", until " + s.Until.Format(time.RFC3339)
+	}
+	if s.Reason != "" {
+		text += ", reason " + strconv.Quote(s.Reason)
+	}
+	return text
 }
 
 // inRow returns how often something failed without a success between.

@@ -34,6 +34,7 @@ func (q *Server) Measure(set *metrics.Set) (stop func()) {
 		metrics.Family{Name: "zmailer_scheduler_deliveries", Help: "Deliveries: ready could begin now, running are with an agent.", Labels: append(by, "state")},
 		metrics.Family{Name: "zmailer_scheduler_threads", Help: "Hosts of a channel with mail, by the state of their thread.", Labels: append(by, "state")},
 		metrics.Family{Name: "zmailer_scheduler_agents", Help: "Transport agents.", Labels: []string{"clause", "state"}},
+		metrics.Family{Name: "zmailer_suspensions", Help: "Suspensions of deliveries by operators that are in force (docs/suspend.md)."},
 		metrics.Family{Name: "zmailer_alarms", Help: "What needs an operator (docs/alarms.md).", Labels: []string{"kind"}})
 	set.Ask(diskKeep, q.measureDisk,
 		metrics.Family{Name: "zmailer_spool_messages", Help: "Messages in a directory of the postoffice, as ls counts them.", Labels: []string{"directory"}},
@@ -52,6 +53,7 @@ func (q *Server) measure(put metrics.Put) {
 			oldest = store.Since(time.Unix(0, st.Oldest), v.Now()).Seconds()
 		}
 		put("zmailer_scheduler_oldest_seconds", oldest)
+		put("zmailer_suspensions", float64(st.Suspensions))
 		for _, k := range []alarm.Kind{alarm.TooOld, alarm.NoProgress, alarm.Orphan, alarm.Duplicate, alarm.Unusable, alarm.Unreported} {
 			put("zmailer_alarms", 0, string(k))
 		}

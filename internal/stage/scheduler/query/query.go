@@ -62,6 +62,7 @@ type Status struct {
 	Scanned                bool  // all that was there at the start is known
 	First, Oldest          int64 // times of the oldest message, and of the oldest with recipients to be delivered; 0: none
 	Alarms                 []alarm.Alarm
+	Suspensions            int // of deliveries, in force
 }
 
 // Config is what a Server works with.

@@ -139,6 +139,8 @@ func (w *waitingRecipient) entry(t *threadShot) mailq.Entry {
 	switch {
 	case w.aside():
 		e.State = w.State
+	case t.stats.State == thread.Suspended && !w.message.running:
+		e.State = thread.Suspended
 	case w.message.running && t.pid > 0:
 		e.State = "running now, pid=" + strconv.Itoa(t.pid)
 	case w.message.running:

@@ -29,6 +29,7 @@ type Loaded struct {
 	Aside  []int64   // those, by offset
 	Total  int       // recipients, final ones included
 	Sender uint32    // key of the sender, for taking turns
+	From   string    // its address; "": the null sender
 	Ident  string    // identification of the message, mostly its Message-ID
 	Origin Origin    // where it came from, for the log
 	// Obsoletes names the messages that it supersedes; nil: none.
@@ -333,7 +334,7 @@ func (s *loader) describe(f *work, dead map[int]bool) (*Loaded, error) {
 		return nil, fmt.Errorf("read specification %s: %w", f.Name,
 			&workspec.SyntaxError{Line: "i " + f.spec.Message, Reason: "the message's name is no number"})
 	}
-	l := &Loaded{Conf: s.Conf.Current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: senderKey(f.spec), Ident: f.spec.Ident, Origin: cameFrom(f.spec), Obsoletes: supersedes(f.id, f.spec),
+	l := &Loaded{Conf: s.Conf.Current(), Name: f.Name, Number: number, ID: f.id, Start: startHosts(f.spec), Away: f.away(), Sender: senderKey(f.spec), From: senderOf(f.spec), Ident: f.spec.Ident, Origin: cameFrom(f.spec), Obsoletes: supersedes(f.id, f.spec),
 		Owes: len(f.spec.Diagnostics) > 0 || len(f.spec.History) > 0}
 	if at := f.arrival(); at.Before(f.id.Time()) {
 		l.Accepted = at

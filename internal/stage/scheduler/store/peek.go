@@ -111,6 +111,19 @@ func (s *Env) openToLook(name string) (f *work, err error) {
 	return f, err
 }
 
+// SenderOf reads the sender of the message with an ID. ErrGone: it is not there any more.
+func (s *Store) SenderOf(name string, id postoffice.SpoolID) (string, error) {
+	f, err := s.open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.close()
+	if f.id != id && !f.noMessage {
+		return "", fmt.Errorf("read specification %s: it is another message's: %w", name, postoffice.ErrGone)
+	}
+	return strings.Clone(senderOf(f.spec)), nil
+}
+
 // OpenRecipient is a recipient that is not final, for those who ask what waits.
 type OpenRecipient struct {
 	Channel, Host, Address string

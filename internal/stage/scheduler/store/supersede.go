@@ -134,6 +134,14 @@ func senderKey(spec *workspec.Spec) uint32 {
 	return thread.SenderKey(h.Sum32(), whoseMail(spec))
 }
 
+// senderOf returns the sender's address; "" is the null sender.
+func senderOf(spec *workspec.Spec) string {
+	if len(spec.Groups) == 0 || spec.Groups[0].Sender.Channel == builtin.Error {
+		return ""
+	}
+	return spec.Groups[0].Sender.Address
+}
+
 // whoseMail returns the origin of a message. A message without a sender is a report, whoever
 // submitted it: vacation programs do, and an unauthenticated client chooses their recipient.
 func whoseMail(spec *workspec.Spec) thread.Origin {

@@ -172,7 +172,7 @@ func (c *Core) wakeVertex(v *Vertex, ms int64) {
 // wait or its expiry.
 func (c *schedule) arm(v *Vertex, ms int64) {
 	wake := v.expires(ms)
-	if !v.isReady() {
+	if !v.isReady() && !v.is(withheld) {
 		wake = min(wake, v.next)
 	}
 	if wake == math.MaxInt64 {

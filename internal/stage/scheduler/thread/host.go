@@ -30,6 +30,8 @@ type Thread struct {
 	slow   int64 // nothing begins before, milliseconds; see Throttle
 
 	pausing, paused bool // see Policy.QueueOnly
+
+	suspended *Suspension // nothing begins; nil: it may
 }
 
 // hostState is what is known of a thread's host.
@@ -114,6 +116,9 @@ func (c *Core) thread(r *Ring, name, host string) *Thread {
 	ch.threads++
 	t = &Thread{Ring: r, Host: host, channel: ch, slot: -1}
 	t.pausing, t.paused = r.Policy.QueueOnly, r.Policy.QueueOnly
+	if c.gate != nil {
+		t.suspended = c.gate.Thread(name, host)
+	}
 	t.answered = c.proven.Has(keyOf(name, host))
 	t.standing = t.learn()
 	t.reset(r.Policy.start())
@@ -156,7 +161,7 @@ func (c *Core) retire(t *Thread) {
 // mayRun reports whether a vertex of the thread may be started, but for the limits of
 // ring and channel.
 func (t *Thread) mayRun(ms int64) bool {
-	if t.ready == 0 || t.paused || t.running >= t.bound() || t.free() > ms {
+	if t.ready == 0 || t.paused || t.suspended != nil || t.running >= t.bound() || t.free() > ms {
 		return false
 	}
 	return t.next == 0 || t.probe == nil && t.next <= ms

@@ -17,6 +17,28 @@ type world struct {
 	running  []*Vertex
 	queued   []*Vertex // behind others
 	starts   map[*Thread][]time.Time
+	gate     *gate
+	sifting  bool
+}
+
+// suspend has a gate decide that suspends a host and a sender, or takes it away.
+func (w *world) suspend() {
+	if w.random.IntN(3) == 0 {
+		w.open()
+		return
+	}
+	w.sifting = w.random.IntN(2) == 0
+	w.gate = &gate{
+		hosts:   map[string]*Suspension{fmt.Sprint("host", w.random.IntN(6)): {}},
+		senders: map[uint32]*Suspension{SenderKey(uint32(w.random.IntN(5))<<2, Origin(w.random.IntN(origins))): {}},
+	}
+	w.c.SetGate(w.gate, w.sifting, w.now)
+}
+
+// open takes the gate away.
+func (w *world) open() {
+	w.gate = nil
+	w.c.SetGate(nil, false, w.now)
 }
 
 // Whatever is done in whatever order: counts are right, no limit and no rate is
@@ -69,6 +91,8 @@ func (w *world) act() {
 		w.answer()
 	case n < 90:
 		w.pass(time.Duration(w.random.IntN(3000)) * time.Millisecond)
+	case n < 91:
+		w.suspend()
 	case n < 93:
 		w.pass(time.Duration(w.random.IntN(100)) * time.Minute)
 	case n < 95 && len(w.messages) > 0:
@@ -119,6 +143,9 @@ func (w *world) feed() {
 
 // started checks the rate of a host.
 func (w *world) started(v *Vertex) {
+	if w.gate != nil && (w.gate.Thread(v.Thread.Channel(), v.Thread.Host) != nil || w.sifting && w.gate.Vertex(v) != nil) {
+		w.t.Fatalf("one began that is suspended: %+v", v)
+	}
 	list := append(w.starts[v.Thread], w.now)
 	if r := v.Thread.Ring.Policy.HostRate; r.N > 0 && len(list) > r.N && w.now.Sub(list[len(list)-1-r.N]) < r.Per {
 		w.t.Fatalf("%d began within %v", r.N+1, r.Per)
@@ -245,12 +272,18 @@ func (w *world) check() {
 func (w *world) checkThread(t *Thread) {
 	var ready, reports [2]int
 	own := 0
-	run, rcpts, small := 0, 0, 0
+	run, rcpts, small, apart := 0, 0, 0, 0
 	for i, v := range t.list {
 		if int(v.place) != i || v.Thread != t || v.state == gone || v.isReady() && v.state != waiting {
 			w.t.Fatalf("a vertex is not where it says: %+v", v)
 		}
-		if v.state == waiting && !v.isReady() && v.next <= w.now.UnixMilli() && (v.slot < 0 || v.wake > w.now.UnixMilli()) {
+		if v.isReady() && v.is(withheld) {
+			w.t.Fatalf("one is ready that is suspended: %+v", v)
+		}
+		if v.is(withheld) {
+			apart++
+		}
+		if v.state == waiting && !v.isReady() && !v.is(withheld) && v.next <= w.now.UnixMilli() && (v.slot < 0 || v.wake > w.now.UnixMilli()) {
 			w.t.Fatalf("one that is due is forgotten: %+v", v)
 		}
 		if v.isReady() {
@@ -287,6 +320,9 @@ func (w *world) checkThread(t *Thread) {
 	if run != t.running || rcpts != t.rcpts || small != t.small || ready[0]+ready[1] != t.ready || t.running > 4 || t.limit < 1 || t.limit > 4 {
 		w.t.Fatalf("%d run, %d recipients, %d small, ready %v: it says %+v", run, rcpts, small, ready, t)
 	}
+	if apart != int(t.withheld) {
+		w.t.Fatalf("%d are suspended, it says %d", apart, t.withheld)
+	}
 	ms := w.now.UnixMilli()
 	if t.mayRun(ms) && !t.listed {
 		w.t.Fatal("one that may run has no turn")
@@ -307,6 +343,7 @@ func (w *world) checkThread(t *Thread) {
 
 // drain delivers all that is left by the clock's steps alone.
 func (w *world) drain() {
+	w.open()
 	for _, t := range w.threads() {
 		w.c.Resume(t, w.now)
 	}

@@ -260,6 +260,7 @@ type waitList struct {
 	mails    uint8     // others that were served since the last report
 	reported *[2]order // as orders, of reports; nil: there were none
 	rcpts    int       // of all
+	withheld int32     // those that a suspension is about, see Gate
 	oldest   *Vertex   // nil if that is not known
 }
 
@@ -267,6 +268,9 @@ type waitList struct {
 func (t *waitList) add(v *Vertex) {
 	v.place = int32(len(t.list))
 	t.list = append(t.list, v)
+	if v.is(withheld) {
+		t.withheld++
+	}
 	t.rcpts += len(v.Recipients())
 	if len(t.list) == 1 || t.oldest != nil && v.Message.when() < t.oldest.Message.when() {
 		t.oldest = v
@@ -280,6 +284,9 @@ func (t *waitList) remove(v *Vertex) {
 	t.list[last] = nil
 	t.list = t.list[:last]
 	t.rcpts -= len(v.Recipients())
+	if v.is(withheld) {
+		t.withheld--
+	}
 	if t.oldest == v {
 		t.oldest = nil
 	}
@@ -297,9 +304,9 @@ func (t *waitList) first() *Vertex {
 	return t.oldest
 }
 
-// pushReady lets v be delivered, if it may not yet.
+// pushReady lets v be delivered, if it may not yet and is not suspended.
 func (t *waitList) pushReady(v *Vertex) {
-	if v.isReady() {
+	if v.isReady() || v.is(withheld) {
 		return
 	}
 	t.tally(v, 1)

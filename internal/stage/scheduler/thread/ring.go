@@ -249,7 +249,7 @@ func (c *Core) Take(r *Ring, now time.Time) *Vertex {
 // none.
 func (c *Core) TakeMore(t *Thread, now time.Time) *Vertex {
 	ms := c.ms(now)
-	if t.ready == 0 || t.next != 0 || t.paused || max(t.free(), t.Ring.free()) > ms {
+	if t.ready == 0 || t.next != 0 || t.paused || t.suspended != nil || max(t.free(), t.Ring.free()) > ms {
 		return nil
 	}
 	v := t.pick(c, ms, t.Ring.closed(t.channel))
@@ -329,6 +329,7 @@ func (c *Core) start(v *Vertex, ms int64) {
 	t := v.Thread
 	c.vertices.remove(v)
 	v.state, v.wake, v.mark = running, ms, t.epoch
+	v.set(spared, false)
 	list := v.Recipients()
 	for i := range list {
 		list[i].Result = None

@@ -189,6 +189,9 @@ func (v *Vertex) due() bool { return v.attempted() || v.Thread.paused }
 // isExpired reports whether attempts end now (M27): expiry wants one attempt, expiry2
 // does not.
 func (v *Vertex) isExpired(ms int64) bool {
+	if v.suspended() || v.isSpared() {
+		return false
+	}
 	p := &v.Thread.Ring.Policy
 	if p.Expiry2 > 0 && ms >= v.age(p.Expiry2) {
 		return true
@@ -200,6 +203,9 @@ func (v *Vertex) isExpired(ms int64) bool {
 func (v *Vertex) expires(ms int64) int64 {
 	p := &v.Thread.Ring.Policy
 	at := int64(math.MaxInt64)
+	if v.suspended() {
+		return at
+	}
 	if p.Expiry2 > 0 {
 		at = v.age(p.Expiry2)
 	}
@@ -210,6 +216,9 @@ func (v *Vertex) expires(ms int64) int64 {
 			e = max(ms, v.Thread.next) + p.Interval.Milliseconds()
 		}
 		at = min(at, e)
+	}
+	if at <= ms && v.isSpared() {
+		at = max(ms, v.Thread.next) + p.Interval.Milliseconds()
 	}
 	return at
 }

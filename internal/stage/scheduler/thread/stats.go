@@ -15,6 +15,7 @@ const (
 	Probing   = "probing"   // its host failed; a probe is under way
 	Paused    = "paused"    // somebody has to ask for it
 	NoPlace   = "no-place"  // the places for hosts like its own are taken
+	Suspended = "suspended" // by an operator
 )
 
 // Stats describes a thread, for display.
@@ -27,8 +28,9 @@ type Stats struct {
 	Oldest               time.Time // when its oldest message was accepted
 	Tries                int       // failures of the host in a row
 	Trouble              string
-	Attempts             uint64 // since the thread came to be
-	Crowd                string // in state NoPlace, in words
+	Attempts             uint64      // since the thread came to be
+	Crowd                string      // in state NoPlace, in words
+	Suspension           *Suspension // of the whole thread; nil: none
 }
 
 // Stats describes the thread. It may look at each of its vertices.
@@ -57,7 +59,7 @@ func (t *Thread) Stats(now time.Time) Stats {
 func (t *Thread) Brief(now time.Time) Stats {
 	s := Stats{
 		Vertices: len(t.list), Recipients: t.rcpts, Ready: t.ready, Running: t.running, Limit: t.Limit(),
-		Tries: t.Tries(), Trouble: t.Trouble, Attempts: t.attempts,
+		Tries: t.Tries(), Trouble: t.Trouble, Attempts: t.attempts, Suspension: t.suspended,
 	}
 	if s.State, s.Until = t.state(t.Ring.core.ms(now)); s.State == NoPlace {
 		s.Crowd = t.crowd()
@@ -80,6 +82,10 @@ func (v *Vertex) Next() time.Time {
 func (t *Thread) state(ms int64) (state string, until time.Time) {
 	free := max(t.free(), t.Ring.free())
 	switch {
+	case t.suspended != nil:
+		return Suspended, t.suspended.Until
+	case len(t.list) > 0 && int(t.withheld) == len(t.list) && t.running == 0:
+		return Suspended, time.Time{}
 	case t.paused:
 		return Paused, time.Time{}
 	case t.next != 0 && t.probe != nil:

@@ -84,9 +84,11 @@ type Vertex struct {
 type flags uint8
 
 const (
-	queued flags = 1 << iota // in an agent behind another, see TakeMore
-	blamed                   // its last attempt met trouble of the host
-	bulk                     // of a message to many
+	queued   flags = 1 << iota // in an agent behind another, see TakeMore
+	blamed                     // its last attempt met trouble of the host
+	bulk                       // of a message to many
+	withheld                   // suspended, whatever its thread is
+	spared                     // was suspended, and is too old: see isSpared
 )
 
 func (v *Vertex) is(f flags) bool { return v.flags&f != 0 }
@@ -140,6 +142,7 @@ type Core struct {
 // messages, and the rings that something changed for.
 type schedule struct {
 	clock
+	gates
 	rand      *rand.Rand
 	first     turns // rings that met the limit of a channel, which has room now
 	touched   turns // other rings that something changed for
@@ -174,6 +177,9 @@ func (c *Core) Add(m *Message, r *Ring, channel, host string, rcpts []Recipient,
 		v.SetAway(h.Away)
 	}
 	t.take(v)
+	if c.sifting && c.gate.Vertex(v) != nil {
+		t.withhold(v, true)
+	}
 	if v.next = c.ms(now); !h.Next.IsZero() && h.HostTries == 0 {
 		v.next = c.ms(h.Next)
 		if h.Attempts > 0 {

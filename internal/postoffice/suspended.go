@@ -1,0 +1,93 @@
+package postoffice
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"zmailer/internal/disk/durable"
+)
+
+// SuspensionFile holds what operators have suspended (package suspension). Only their tools
+// write it; every program may read it.
+const SuspensionFile = "suspensions"
+
+const (
+	suspensionNext = SuspensionFile + ".new"
+	suspensionLock = "." + SuspensionFile + ".lock"
+)
+
+// maxSuspensions is how large the file may be: no list that operators write by hand is.
+const maxSuspensions = 1 << 20
+
+// ReadSuspensions returns the file of suspensions, nothing if there is none.
+func (p *PostOffice) ReadSuspensions() ([]byte, error) {
+	f, err := p.openRead(SuspensionFile)
+	if errors.Is(err, ErrGone) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", SuspensionFile, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSuspensions+1))
+	if err == nil && len(b) > maxSuspensions {
+		err = fmt.Errorf("it has more than %d bytes", maxSuspensions)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", SuspensionFile, err)
+	}
+	return b, nil
+}
+
+// ChangeSuspensions replaces the file of suspensions by what change makes of it. Changes are
+// made one after the other. After an error of change the file is as it was. Each change is a
+// rename, which the programs that follow the file are told of.
+func (p *PostOffice) ChangeSuspensions(change func(old []byte) ([]byte, error)) error {
+	lock, err := durable.OpenLocking(p.fs, suspensionLock, os.O_RDWR)
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", SuspensionFile, err)
+	}
+	// Closing gives the lock back; the file stays empty.
+	defer lock.Close()
+	if err := lock.WaitLock(); err != nil {
+		return fmt.Errorf("lock %s: %w", SuspensionFile, err)
+	}
+	old, err := p.ReadSuspensions()
+	if err != nil {
+		return err
+	}
+	content, err := change(old)
+	if err != nil || bytes.Equal(old, content) {
+		return err
+	}
+	if err := p.replaceSuspensions(content); err != nil {
+		return fmt.Errorf("write %s: %w", SuspensionFile, err)
+	}
+	return nil
+}
+
+// replaceSuspensions writes the file, which is locked.
+func (p *PostOffice) replaceSuspensions(content []byte) error {
+	f, err := p.fs.Open(suspensionNext, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	// Crash: a file that no program reads; the next change writes it again.
+	if _, err = f.Write(content); err == nil {
+		// Crash: the same. Without this the new name could have no content after a power loss,
+		// and nothing would be suspended any more.
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	// Crash: the old suspensions are in force, or the new ones.
+	if err := p.fs.Rename(suspensionNext, SuspensionFile); err != nil {
+		return err
+	}
+	// Crash: the new ones, also after a power loss: the operator is told that they are in force.
+	return p.fs.SyncDir(".")
+}

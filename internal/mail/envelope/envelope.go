@@ -65,6 +65,9 @@ type Envelope struct {
 	// Submitted is the user who has submitted the message by SMTP, in xtext (RFC 3461 section 4);
 	// "-": a client that may submit without a name; "": the message was not submitted that way.
 	Submitted string
+	// Rules is what smtpserver has done with the rules about header and body: "followed",
+	// "skipped"; "": nothing.
+	Rules string
 	From      string // address without brackets; "" with HasFrom: null sender
 	HasFrom   bool   // a from or a channel line was there
 	EnvID     string

@@ -28,6 +28,7 @@ var places = []place{
 	{keyword: "via", value: func(e *Envelope) *string { return &e.Via }},
 	{keyword: "user", value: func(e *Envelope) *string { return &e.User }},
 	{keyword: "submitted", value: func(e *Envelope) *string { return &e.Submitted }},
+	{keyword: "rules", value: func(e *Envelope) *string { return &e.Rules }},
 	{keyword: "verbose", value: func(e *Envelope) *string { return &e.Verbose }},
 	{keyword: "envid", value: func(e *Envelope) *string { return &e.EnvID }},
 	{keyword: "notaryret", value: func(e *Envelope) *string { return &e.NotaryRet }},

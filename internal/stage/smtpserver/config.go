@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/metrics"
@@ -50,8 +51,11 @@ type Config struct {
 	Times
 	Access  policy.Config // its Hostname and Log are those here
 	Filters Filters
-	Users   UsersConfig
-	Limits  LimitsConfig
+	// BodyRulesSize is how much of each part's body the rules in body-rules look at; 0: the
+	// default.
+	BodyRulesSize int
+	Users         UsersConfig
+	Limits        LimitsConfig
 
 	Log     *slog.Logger
 	Service *sdnotify.Service // gets our state; may be nil
@@ -80,6 +84,7 @@ type Ports struct {
 type Clients struct {
 	ProxyNets     []netip.Prefix // whose connections begin with a PROXY header
 	XClientNets   []netip.Prefix // whose clients may name another client
+	RulesExempt   []netip.Prefix // whose clients' mail no rule about header and body concerns
 	HeaderNets    []netip.Prefix // whose clients' mail gets missing fields as that of users
 	ReverseLookup bool           // clients' names are looked up
 	Resolver      string         // host:port of the name server; "": those of /etc/resolv.conf
@@ -179,10 +184,11 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		RouterDir: s.routerDir(),
 		Ports:     s.ports(), Users: s.users(), Limits: s.limits(), Access: s.access(), Filters: s.filters(),
 		Clients: Clients{
-			ProxyNets: s.nets("PROXYNETS", nil), XClientNets: s.nets("XCLIENTNETS", nil), HeaderNets: s.nets("HEADERNETS", nil),
+			ProxyNets: s.nets("PROXYNETS", nil), XClientNets: s.nets("XCLIENTNETS", nil), HeaderNets: s.nets("HEADERNETS", nil), RulesExempt: s.nets("RULESEXEMPT", nil),
 			ReverseLookup: get(s, c.Bool, "REVERSELOOKUP", false), Resolver: c.String("RESOLVER", ""),
 		},
-		Times: Times{MinRate: get(s, c.Int, "MINRATE", DefaultMinRate)},
+		BodyRulesSize: int(get(s, s.Size, "BODYRULESSIZE", contentrules.DefaultBodySize)),
+		Times:         Times{MinRate: get(s, c.Int, "MINRATE", DefaultMinRate)},
 	}
 	var err error
 	if out.Hostname, err = c.Hostname(); s.err == nil {
@@ -282,8 +288,9 @@ func (s *settings) access() policy.Config {
 	return policy.Config{
 		Dir: s.Dir, LocalNamesFile: s.Path("localnames"),
 		Domains: s.domains(), LocalNames: s.sources("LOCALNAMES"), SenderLogin: s.sources("SENDERLOGIN"), RateLimits: s.sources("RATELIMITS"),
-		Source:    table.Options{Timeout: get(s, s.Duration, "LOOKUPTIMEOUT", table.DefaultTimeout), Keep: get(s, s.Duration, "LOOKUPKEEP", table.DefaultTimeout)},
-		RelayNets: s.nets("RELAYNETS", loopbackNets), ETRNNets: s.nets("ETRNNETS", loopbackNets),
+		HeaderFrom: s.headerFrom(),
+		Source:     table.Options{Timeout: get(s, s.Duration, "LOOKUPTIMEOUT", table.DefaultTimeout), Keep: get(s, s.Duration, "LOOKUPKEEP", table.DefaultTimeout)},
+		RelayNets:  s.nets("RELAYNETS", loopbackNets), ETRNNets: s.nets("ETRNNETS", loopbackNets),
 		RcptCheck: s.rcptCheck(),
 	}
 }
@@ -308,6 +315,14 @@ func (s *settings) sources(name string) []string {
 	}
 	s.use(name, err)
 	return list
+}
+
+func (s *settings) headerFrom() string {
+	word := s.String("HEADERFROM", policy.FromAny)
+	if word == policy.FromLogin && s.String("SENDERLOGIN", "") == "" {
+		s.use("HEADERFROM", errors.New("login needs SENDERLOGIN: the table of the addresses that each user may use"))
+	}
+	return word
 }
 
 func (s *settings) rcptCheck() *policy.RcptCheck {

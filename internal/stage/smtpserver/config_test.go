@@ -40,17 +40,18 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		`RELAYNETS="192.0.2.77/24, 2001:db8::1"`, "MAXSIZE=10k", "MAXRCPT=5", "SMTPMEMORY=9M",
 		"AUTH=file:users", "AUTHPLAINTEXT=yes", "AUTHFAILURES=off", "SMTPCONNECTIONS=7", "SMTPPERADDRESS=3",
 		"SMTPCONNECTRATE=60/1m", "SMTPMESSAGERATE=5/1h", "SMTPRCPTRATE=50/1h", "SMTPSENDERMESSAGERATE=6/1h", "SMTPSENDERRCPTRATE=7/1h", "RATELIMITS=rates", "SMTPERRORS=4", "LIMITSEXEMPT=none", "MINFREE=5M", "MINFILES=9", "MAXLOAD=8", "SMTPBARELF=accept",
-		"HEADERNETS=192.0.2.0/24", `CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
+		"HEADERNETS=192.0.2.0/24", "RULESEXEMPT=192.0.2.0/24", "HEADERFROM=login", "BODYRULESSIZE=3k", `CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
 		`LOCALNAMES="localnames db:names"`, "SENDERLOGIN=senders", "LOOKUPTIMEOUT=7s", "ETRNNETS=192.0.2.0/24",
 		"RCPTCHECK=yes", "RCPTCHECKTIME=2s", "RCPTCHECKKEEP=1h", "RCPTCHECKTROUBLE=defer")
 	assert.Must(t, err)
 	net24 := netip.MustParsePrefix("192.0.2.0/24")
 	want := Config{
 		PostOffice: "/p", Strict: true, Hostname: "mx.example.org", RouterDir: "router3",
-		Ports:   Ports{Listen: on(session.RoleMX, "127.0.0.1:25", "[::1]:25")},
-		Times:   Times{MinRate: DefaultMinRate},
-		Clients: Clients{Resolver: "127.0.0.1:53", HeaderNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
-		Users:   UsersConfig{Source: "file:users", Dir: c.Dir, Plaintext: true},
+		Ports:         Ports{Listen: on(session.RoleMX, "127.0.0.1:25", "[::1]:25")},
+		Times:         Times{MinRate: DefaultMinRate},
+		Clients:       Clients{Resolver: "127.0.0.1:53", HeaderNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, RulesExempt: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
+		BodyRulesSize: 3 << 10,
+		Users:         UsersConfig{Source: "file:users", Dir: c.Dir, Plaintext: true},
 		Limits: LimitsConfig{Config: limits.Config{
 			PerAddress: 3, Connections: limits.Rate{Count: 60, Per: time.Minute}, Messages: limits.Rate{Count: 5, Per: time.Hour},
 			Recipients: limits.Rate{Count: 50, Per: time.Hour}, SenderMessages: limits.Rate{Count: 6, Per: time.Hour}, SenderRecipients: limits.Rate{Count: 7, Per: time.Hour}, MinFree: 5 << 20, MinFiles: 9, MaxLoad: 8,
@@ -64,7 +65,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 			TroubleAccepts: true,
 		},
 		Access: policy.Config{
-			Dir: c.Dir, LocalNamesFile: filepath.Join(c.Dir, "localnames"), LocalNames: []string{"localnames", "db:names"}, SenderLogin: []string{"senders"}, RateLimits: []string{"rates"},
+			Dir: c.Dir, LocalNamesFile: filepath.Join(c.Dir, "localnames"), LocalNames: []string{"localnames", "db:names"}, SenderLogin: []string{"senders"}, RateLimits: []string{"rates"}, HeaderFrom: "login",
 			Source:    table.Options{Timeout: 7 * time.Second, Keep: table.DefaultTimeout},
 			RelayNets: []netip.Prefix{net24, netip.MustParsePrefix("2001:db8::1/128")}, ETRNNets: []netip.Prefix{net24},
 			RcptCheck: &policy.RcptCheck{Defer: true, Options: rcptcheck.Options{Time: 2 * time.Second, Keep: time.Hour, Env: []string{"POSTOFFICE=/p", "ZCONFIG=" + c.File}}},
@@ -90,7 +91,7 @@ func TestOnlyLoopbackIsListenedToByDefault(t *testing.T) {
 
 func TestBadSettingIsNamedWithItsLine(t *testing.T) {
 	for _, line := range []string{"SMTPLISTEN=2525", "LMTPLISTEN=lmtp", "TLSKEY=key", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody", "AUTH=ldap:x", "LIMITSEXEMPT=all",
-		"ETRNNETS=here", "HEADERNETS=here", "SENDERLOGIN=what:x", "RATELIMITS=what:x", "SMTPSENDERRCPTRATE=many", "RCPTCHECK=sometimes", "RCPTCHECKTIME=0",
+		"ETRNNETS=here", "HEADERNETS=here", "HEADERFROM=login", "HEADERFROM=mine", "RULESEXEMPT=me", "BODYRULESSIZE=big", "SENDERLOGIN=what:x", "RATELIMITS=what:x", "SMTPSENDERRCPTRATE=many", "RCPTCHECK=sometimes", "RCPTCHECKTIME=0",
 		"CHECKS=spv", "CHECKS=dmarc", "MILTERS=/run/x", "MILTERTROUBLE=maybe", "CHECKTIME=soon"} {
 		_, _, err := load(t, line)
 		if bad := (*config.Error)(nil); !errors.As(err, &bad) || bad.Line != 2 {

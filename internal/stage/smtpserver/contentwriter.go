@@ -31,6 +31,11 @@ func (w *contentWriter) Write(b []byte) (int, error) {
 			return 0, err
 		}
 	}
+	if w.t.scan != nil {
+		if err := w.t.scanned(b); err != nil {
+			return 0, err
+		}
+	}
 	if w.spool != nil {
 		return w.spool.Write(b)
 	}

@@ -109,14 +109,16 @@ func TestFilterChangesTheMessage(t *testing.T) {
 		message string
 		want    string
 	}{
-		"add":                  {func(m *gomilter.Modifier) error { return m.AddHeader("X-S", "a\r\n\tb") }, plain, begin + "X-S: a\n\tb\n\nhi\n"},
-		"insert on top":        {func(m *gomilter.Modifier) error { return m.InsertHeader(0, "X-S", "a") }, plain, "X-S: a\n" + begin + "\nhi\n"},
+		"add":           {func(m *gomilter.Modifier) error { return m.AddHeader("X-S", "a\r\n\tb") }, plain, begin + "X-S: a\n\tb\n\nhi\n"},
+		"insert on top": {func(m *gomilter.Modifier) error { return m.InsertHeader(0, "X-S", "a") }, plain, "X-S: a\n" + begin + "\nhi\n"},
 		// Peer5: our Received field, which the router adds, is number 0.
-		"insert as the first":  {func(m *gomilter.Modifier) error { return m.InsertHeader(1, "X-S", "a") }, plain, "X-S: a\n" + begin + "\nhi\n"},
-		"insert as the third":  {func(m *gomilter.Modifier) error { return m.InsertHeader(3, "X-S", "a") }, plain, "Subject: x\nTo: one\nX-S: a\nTo: two\n\nhi\n"},
-		"long value":           {func(m *gomilter.Modifier) error { return m.AddHeader("X-S", strings.Repeat("x", 995)+" "+strings.Repeat("y", 20)) }, plain, begin + "X-S:\n " + strings.Repeat("x", 995) + "\n " + strings.Repeat("y", 20) + "\n\nhi\n"},
-		"long word":            {func(m *gomilter.Modifier) error { return m.AddHeader("X-S", strings.Repeat("x", 1200)) }, plain, begin + "X-S:\n " + strings.Repeat("x", 997) + "\n " + strings.Repeat("x", 203) + "\n\nhi\n"},
-		"long continuation":    {func(m *gomilter.Modifier) error { return m.AddHeader("X-S", "a\n\t"+strings.Repeat("é", 600)) }, plain, begin + "X-S: a\n\t" + strings.Repeat("é", 498) + "\n " + strings.Repeat("é", 102) + "\n\nhi\n"},
+		"insert as the first": {func(m *gomilter.Modifier) error { return m.InsertHeader(1, "X-S", "a") }, plain, "X-S: a\n" + begin + "\nhi\n"},
+		"insert as the third": {func(m *gomilter.Modifier) error { return m.InsertHeader(3, "X-S", "a") }, plain, "Subject: x\nTo: one\nX-S: a\nTo: two\n\nhi\n"},
+		"long value": {func(m *gomilter.Modifier) error {
+			return m.AddHeader("X-S", strings.Repeat("x", 995)+" "+strings.Repeat("y", 20))
+		}, plain, begin + "X-S:\n " + strings.Repeat("x", 995) + "\n " + strings.Repeat("y", 20) + "\n\nhi\n"},
+		"long word":         {func(m *gomilter.Modifier) error { return m.AddHeader("X-S", strings.Repeat("x", 1200)) }, plain, begin + "X-S:\n " + strings.Repeat("x", 997) + "\n " + strings.Repeat("x", 203) + "\n\nhi\n"},
+		"long continuation": {func(m *gomilter.Modifier) error { return m.AddHeader("X-S", "a\n\t"+strings.Repeat("é", 600)) }, plain, begin + "X-S: a\n\t" + strings.Repeat("é", 498) + "\n " + strings.Repeat("é", 102) + "\n\nhi\n"},
 
 		"insert too far":       {func(m *gomilter.Modifier) error { return m.InsertHeader(99, "X-S", "a") }, plain, begin + "X-S: a\n\nhi\n"},
 		"change the second":    {func(m *gomilter.Modifier) error { return m.ChangeHeader(2, "to", "new") }, plain, "Subject: x\nTo: one\nto: new\n\nhi\n"},

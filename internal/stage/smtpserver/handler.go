@@ -78,6 +78,7 @@ func (h *handler) Mail(m *session.Mail) *session.Reply {
 	if m.RequireTLS && m.Ret == "" {
 		h.tx.envelope.NotaryRet = "HDRS" // RFC 8689 section 5: a report may go without TLS
 	}
+	h.beginRules()
 	return nil
 }
 

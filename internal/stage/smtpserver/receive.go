@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
@@ -35,6 +36,8 @@ type transaction struct {
 	requireTLS bool // it has REQUIRETLS
 	who        limits.Who
 	policy     policy.Transaction
+	scan       *contentrules.Scanner // nil: no rule about header or body concerns it
+	discarded  bool                  // by such a rule
 	filters    content.Session
 	out        contentWriter
 }
@@ -43,6 +46,7 @@ type transaction struct {
 func (t *transaction) reset() {
 	t.endRecipients()
 	t.envelope = nil
+	t.scan, t.discarded = nil, false
 	t.policy = policy.Transaction{}
 	t.filters.Reset()
 }
@@ -74,6 +78,11 @@ func (t *transaction) store(c *session.Content) (postoffice.Accepted, error) {
 	if err := c.CopyTo(out); err != nil {
 		return postoffice.Accepted{}, err
 	}
+	if by, err := t.followRules(); err != nil {
+		return postoffice.Accepted{}, err
+	} else if by != "" {
+		return t.discard(by)
+	}
 	if err := t.policy.Content(t.ctx, c.Size()); err != nil {
 		return postoffice.Accepted{}, err
 	}
@@ -100,6 +109,11 @@ func (t *transaction) spool(c *session.Content) (postoffice.Accepted, error) {
 	}
 	if t.filters.Discarded() != "" {
 		return t.discard(t.filters.Discarded())
+	}
+	if by, err := t.followRules(); err != nil {
+		return postoffice.Accepted{}, err
+	} else if by != "" {
+		return t.discard(by)
 	}
 	m, err := content.NewMessage(s)
 	if errors.Is(err, content.ErrHeader) {

@@ -29,6 +29,7 @@ import (
 	"sync"
 	"time"
 
+	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
@@ -53,17 +54,19 @@ const (
 // server is what all connections share.
 type server struct {
 	Config
-	po        *postoffice.PostOffice
-	ledger    *ledger.Journal
-	rules     *policy.Policy
-	limits    *limits.Limits
-	users     auth.Backend    // nil: no one can authenticate
-	checks    *checks.Checker // nil: nothing is checked
-	filters   *content.Filters
-	certs     *listen.Certificates // nil: no TLS
-	protocols map[session.Role]*session.Server
-	meters    meters
-	flood     *slog.Logger // for what connections without a greeting can cause
+	po      *postoffice.PostOffice
+	ledger  *ledger.Journal
+	rules   *policy.Policy
+	limits  *limits.Limits
+	users   auth.Backend    // nil: no one can authenticate
+	checks  *checks.Checker // nil: nothing is checked
+	filters *content.Filters
+	// contentRules are about header and body; nil: there is no configuration directory.
+	contentRules *contentrules.Set
+	certs        *listen.Certificates // nil: no TLS
+	protocols    map[session.Role]*session.Server
+	meters       meters
+	flood        *slog.Logger // for what connections without a greeting can cause
 
 	memory            memory
 	disk, authTrouble logging.Trouble
@@ -146,6 +149,10 @@ func newServer(c Config) (*server, error) {
 		return nil, err
 	}
 	if s.rules, err = policy.Open(c.policy()); err != nil {
+		return nil, err
+	}
+	if s.contentRules, err = contentrules.Open(c.Access.Dir, contentrules.Options{Log: c.Log}); err != nil {
+		s.rules.Close()
 		return nil, err
 	}
 	return s, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 
+	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/router/policy"
 	"zmailer/internal/stage/router/rules"
@@ -26,6 +27,11 @@ func ConfigFrom(c *config.Config) (out Config, err error) {
 	if out.HideClient, err = c.Bool("HIDECLIENT", false); err != nil {
 		return Config{}, err
 	}
+	size, err := c.Size("BODYRULESSIZE", contentrules.DefaultBodySize)
+	if err != nil {
+		return Config{}, err
+	}
+	out.BodyRulesSize = int(size)
 	out.OwnSenders = c.String("SENDERCHECK", "any") == "owner"
 	if out.Masquerade, err = table.Split(c.String("MASQUERADE", "")); err != nil {
 		return Config{}, c.Invalid("MASQUERADE", "cannot be used", err)

@@ -28,8 +28,8 @@ import (
 	"sync"
 	"time"
 
+	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/run/config"
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/router/policy"
@@ -54,6 +54,9 @@ type Config struct {
 	// PostmanCopy: a message whose header is broken, or that loops, also leaves a copy in
 	// postman/.
 	PostmanCopy bool
+	// BodyRulesSize is how much of each part's body the rules in body-rules look at; 0: the
+	// default.
+	BodyRulesSize int
 	// HideClient: Received lines of authenticated users' mail do not name the client.
 	HideClient bool
 	// PolicySteps and PolicyTime bound each call of router.star; 0: policy's defaults.
@@ -75,11 +78,11 @@ type Engine struct {
 	permits table.Permits // of lookups that are made ahead
 	idle    sync.Pool     // of *worker
 
-	masquerade  *masquerade
-	headerRules *config.File[*headerRules] // nil: there is no configuration directory
-	policy      *policy.Policy
-	dryRun      bool // nothing is counted or logged
-	recipients  *metrics.Counters
+	masquerade   *masquerade
+	contentRules *contentrules.Set // about header and body
+	policy       *policy.Policy
+	dryRun       bool // nothing is counted or logged
+	recipients   *metrics.Counters
 
 	large sync.Mutex // held by the worker that writes very many recipients as they are found
 }
@@ -101,7 +104,7 @@ func New(po *postoffice.PostOffice, c Config) (*Engine, error) {
 		recipients: c.Metrics.Counter("zmailer_router_recipients_total",
 			"Recipients that were decided about, by channel; again for a message that is routed again.", "channel")}
 	if en.masquerade, err = newMasquerade(c); err == nil {
-		en.headerRules, err = openHeaderRules(c)
+		en.contentRules, err = contentrules.Open(c.Rules.Dir, contentrules.Options{Now: c.Now, Log: c.Log})
 	}
 	if err == nil {
 		en.policy, err = policy.New(policyConfig(c))
@@ -163,5 +166,6 @@ func CheckTables(c Config) error {
 		return err
 	}
 	_, perr := policy.Check(policyConfig(c))
-	return errors.Join(r.Check(context.Background()), r.Close(), perr)
+	_, cerr := contentrules.Open(c.Rules.Dir, contentrules.Options{Log: c.Log})
+	return errors.Join(r.Check(context.Background()), r.Close(), perr, cerr)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/mail/envelope"
 )
 
@@ -50,11 +51,11 @@ func (w *worker) top(b []byte, msg *message, variant int) []byte {
 			}
 		}
 	}
-	if rules := w.en.rulesOfHeaders(); rules.concern(msg) {
-		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), msg.origin())
+	if from := msg.ruled(); msg.rules.ConcernHeader(from) {
+		b = editHeader(b[:own], append([]byte(nil), b[own:]...), &msg.rules, from)
 	}
 	if rules := msg.variants.headerEdits(variant); rules != nil {
-		b = rules.apply(b[:own], append([]byte(nil), b[own:]...), fromHere)
+		b = editHeader(b[:own], append([]byte(nil), b[own:]...), rules, contentrules.Local)
 	}
 	return b
 }

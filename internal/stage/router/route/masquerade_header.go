@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/stage/router/rules"
 )
 
@@ -15,7 +16,7 @@ import (
 // the answer is unknown now.
 func (en *Engine) rewriteHeader(msg *message) error {
 	msg.author = msg.sender
-	if en.masquerade == nil || msg.origin() != fromHere {
+	if en.masquerade == nil || msg.origin() != contentrules.Local {
 		return nil
 	}
 	a := maskLookup{ctx: msg.context(), batch: msg.batch}

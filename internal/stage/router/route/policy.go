@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/stage/router/policy"
 	"zmailer/internal/stage/router/rules"
@@ -41,6 +42,13 @@ func (en *Engine) askPolicy(msg *message) error {
 		return nil
 	}
 	p := &msg.policy
+	var err error
+	if p.fate, p.copies, err = en.followRules(msg); err != nil {
+		return err
+	}
+	if p.fate.Fate != policy.None {
+		return nil // the program is for what no rule decides
+	}
 	if p.program = en.policy.Current(); p.program == nil {
 		return nil
 	}
@@ -54,7 +62,7 @@ func (en *Engine) askPolicy(msg *message) error {
 	if p.fate, err = en.applyDecision(msg, "", d, err); err != nil {
 		return err
 	}
-	p.copies = d.Copies
+	p.copies = append(p.copies, d.Copies...)
 	msg.variants = variants{list: []variant{changes(d.Edits)}}
 	return nil
 }
@@ -81,7 +89,7 @@ func (en *Engine) applyDecision(msg *message, rcpt string, d policy.Decision, er
 		}
 	}
 	f := d.Fate
-	if msg.origin() == fromUs && withholds(f.Fate) {
+	if msg.origin() == contentrules.Report && withholds(f.Fate) {
 		en.c.Log.Warn("policy-passed-over", "id", msg.id, "rcpt", rcpt, "decision", f.Sentence(), "rule", f.Rule(), "reason", ownReport)
 		msg.traceDecision(rcpt, &f, ownReport)
 		msg.history.add(rcpt, f.Rule(), f.Sentence()+"; not followed: "+ownReport)
@@ -178,9 +186,9 @@ func changes(edits []*policy.Action) variant {
 	for _, a := range edits {
 		switch a.Fate {
 		case policy.AddHeader:
-			v.header = append(v.header, headerRule{who: fromAll, action: addField, line: string(appendField(nil, a.Name, []byte(a.Value)))})
+			v.header = append(v.header, contentrules.Add(a.Name, a.Value))
 		case policy.RemoveHeader:
-			v.header = append(v.header, headerRule{who: fromAll, action: removeField, name: strings.ToLower(a.Name)})
+			v.header = append(v.header, contentrules.Remove(a.Name))
 		case policy.SetSender:
 			// It was parsed when it was made.
 			m, _ := address.Parse(a.Name)

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/router/rules"
@@ -44,6 +45,7 @@ type message struct {
 	rcpts         int             // that its specification has
 	ident         string          // Message-ID that its specification has, or the spool ID
 	to            []envelope.Recipient
+	rules         contentrules.Rules // about header and body, as they were when it was read
 	policy        policyState
 	history       decisions // of the policy
 	variants      variants  // what the policy changes
@@ -188,6 +190,7 @@ func (w *worker) read(msg *message) (aside string, err error) {
 // prepare decides what concerns the whole message: the sender and the recipients, changes
 // of the header, and the policy's decision. It has no side effects.
 func (w *worker) prepare(msg *message) error {
+	msg.rules = w.en.contentRules.Current()
 	if err := w.en.checkSender(msg); err != nil {
 		return err
 	}

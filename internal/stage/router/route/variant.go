@@ -4,12 +4,13 @@ import (
 	"strings"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/contentrules"
 )
 
 // variant is a message as some of its recipients get it: with another sender, with other
 // fields in its header, or by itself, as the policy wants it. 0 is what all others get.
 type variant struct {
-	header []headerRule
+	header []contentrules.Rule
 	sender *address.Mailbox // nil: the message's
 	split  string           // the policy's own word for its recipients; ""
 	// delivered is the address of ours that it is forwarded for; "": it is not. of is the
@@ -57,7 +58,7 @@ func (v *variant) key() string {
 	b.WriteByte(0)
 	b.WriteString(v.delivered)
 	for i := range v.header {
-		b.WriteString("\x00" + v.header[i].name + "\x00" + v.header[i].line)
+		b.WriteString("\x00" + v.header[i].Key())
 	}
 	return b.String()
 }
@@ -79,7 +80,7 @@ func (msg *message) from(i int) address.Mailbox {
 
 // headerEdits returns the changes in the header of a variant, nil if there are none: first
 // those of the whole message.
-func (s *variants) headerEdits(i int) *headerRules {
+func (s *variants) headerEdits(i int) *contentrules.Rules {
 	if len(s.list) == 0 {
 		return nil
 	}
@@ -90,5 +91,6 @@ func (s *variants) headerEdits(i int) *headerRules {
 	if len(list) == 0 {
 		return nil
 	}
-	return &headerRules{list: list}
+	rules := contentrules.Fields(list)
+	return &rules
 }

@@ -38,6 +38,7 @@ type Config struct {
 	LocalNamesFile string         // "": the built-in list
 	Domains        []Domains      // virtual and relay domains
 	SenderLogin    []string       // sources of SENDERLOGIN; none: users may send as any address
+	HeaderFrom     string         // which From fields users may write; "": any
 	RateLimits     []string       // sources of RATELIMITS; none: the same rates for all
 	Source         table.Options  // what tables have in common
 	ETRNNets       []netip.Prefix // whose clients may start any queue

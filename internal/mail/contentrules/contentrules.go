@@ -1,0 +1,329 @@
+// Package contentrules has the rules about the header and the body of messages: the files
+// header-rules, mime-header-rules, nested-header-rules and body-rules beside zmailer.conf
+// (docs/headers.md). Their lines are of our own form, or of Postfix's header_checks(5).
+//
+//	set, err := contentrules.Open(dir, options)
+//	rules := set.Current()                        // as the files are now
+//	fields := rules.Edit(fields, contentrules.External) // what is sent
+//	s := rules.Scan(contentrules.External, limit) // an io.Writer
+//	io.Copy(s, content)
+//	outcome := s.End()                            // what is decided
+//
+// Smtpserver scans a message while it arrives and decides before its reply; the router scans
+// what came another way, and edits headers. Both get the same outcome from the same bytes.
+//
+// It owns nothing on disk; the files are read again when they change. Nothing survives a crash,
+// or needs to. A scan keeps the message's header, at most MaxHeader, one field of a MIME part
+// and one line of a body.
+//
+// Diagnostics: Open's errors are *config.Error with file and line. A later version with an error
+// is logged once (table-refused), and the one before stays in use.
+package contentrules
+
+import (
+	"log/slog"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/run/config"
+)
+
+// Names of the files.
+const (
+	HeaderFile = "header-rules"
+	MIMEFile   = "mime-header-rules"
+	NestedFile = "nested-header-rules"
+	BodyFile   = "body-rules"
+)
+
+// Origin is where a message comes from, and which messages a rule concerns.
+type Origin uint8
+
+const (
+	All       Origin = iota // a rule about each of the following but Report
+	Local                   // from submit, or a program that writes to public/
+	External                // by SMTP; a rule about those concerns Submitted, too
+	Submitted               // by SMTP, from one of our users
+	Report                  // of this mail system: no rule concerns it
+)
+
+// Options say how the files are read.
+type Options struct {
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// Set is the files. It may be used by many goroutines; nil has no rules.
+type Set struct{ files [places]*config.File[*list] }
+
+// Open reads the files beside zmailer.conf; those that are not there have no rules. dir "": none
+// is.
+func Open(dir string, o Options) (*Set, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	s := &Set{}
+	for p, name := range fileNames {
+		var err error
+		parse := func(file string, text []byte) (*list, error) { return parseFile(place(p), file, text) }
+		if s.files[p], err = config.OpenFile(path.Join(dir, name), parse, config.FileOptions{Now: o.Now, Log: o.Log}); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Rules are the rules as they were at one moment; the zero value has none.
+type Rules struct {
+	// steps of each place, in the order in which they are followed. Postfix's tables of
+	// header-rules hold for the headers of parts as well, where those have no file of their own,
+	// as mime_header_checks and nested_header_checks do.
+	steps [places][]step
+}
+
+// Current returns the rules as they are now.
+func (s *Set) Current() (r Rules) {
+	if s == nil {
+		return r
+	}
+	var lists [places]*list
+	for p, f := range s.files {
+		lists[p] = f.Current()
+		r.steps[p] = lists[p].steps
+	}
+	if lists[inHeader].plain {
+		return r
+	}
+	r.steps[inHeader] = nil
+	for _, st := range lists[inHeader].steps {
+		r.steps[st.at] = append(slices.Clip(r.steps[st.at]), st)
+		if st.table == nil {
+			continue
+		}
+		for _, p := range [...]place{inPart, inNested} {
+			if len(lists[p].steps) == 0 {
+				r.steps[p] = append(slices.Clip(r.steps[p]), st)
+			}
+		}
+	}
+	return r
+}
+
+// Fields returns rules about the header alone, in their order, for changes that a program makes.
+func Fields(list []Rule) Rules {
+	var r Rules
+	for i := range list {
+		r.steps[inHeader] = append(r.steps[inHeader], step{at: inHeader, rule: &list[i]})
+	}
+	return r
+}
+
+// Concern reports whether any rule is about messages from an origin.
+func (r *Rules) Concern(from Origin) bool {
+	for p := range r.steps {
+		if concern(r.steps[p], from) {
+			return true
+		}
+	}
+	return false
+}
+
+// ConcernHeader reports whether one is about their header.
+func (r *Rules) ConcernHeader(from Origin) bool { return concern(r.steps[inHeader], from) }
+
+func concern(steps []step, from Origin) bool {
+	for i := range steps {
+		if steps[i].concerns(from) {
+			return true
+		}
+	}
+	return false
+}
+
+// ConcernContent reports whether one is about the content below the header.
+func (r *Rules) ConcernContent(from Origin) bool {
+	return concern(r.steps[inPart], from) || concern(r.steps[inNested], from) || concern(r.steps[inBody], from)
+}
+
+// place is the part of a message that a rule looks at.
+type place uint8
+
+const (
+	inHeader place = iota // the message's own
+	inPart                // the header of a part
+	inNested              // the header of an attached message
+	inBody                // a line of a body
+	places
+)
+
+var fileNames = [places]string{HeaderFile, MIMEFile, NestedFile, BodyFile}
+
+// list is one file.
+type list struct {
+	steps []step
+	plain bool // all are rules of our own form about the place of the file
+}
+
+// step is a rule of our own form, or adjacent lines of Postfix's: the first of those that fits a
+// field decides about it.
+type step struct {
+	at    place
+	rule  *Rule
+	table []entry
+}
+
+func (s *step) concerns(from Origin) bool {
+	if s.rule != nil {
+		return s.rule.concerns(from)
+	}
+	return from != Report
+}
+
+// Rule is a line of our own form.
+type Rule struct {
+	where   string // file:line
+	who     Origin
+	action  action
+	name    string         // lower case glob of the field
+	pattern *regexp.Regexp // nil: any value
+	line    string         // add: the field with its newline
+	text    []byte         // of replace and decisions: with $1
+}
+
+// Add returns the rule that puts a field on top.
+func Add(name, value string) Rule {
+	return Rule{action: addField, line: string(appendField(nil, name, []byte(value)))}
+}
+
+// Remove returns the rule that removes the fields of a name.
+func Remove(glob string) Rule { return Rule{action: removeField, name: strings.ToLower(glob)} }
+
+// Key returns the same for the same rule of Add or Remove.
+func (r *Rule) Key() string { return r.name + "\x00" + r.line }
+
+func (r *Rule) concerns(from Origin) bool {
+	return from != Report && (r.who == All || r.who == from || r.who == External && from == Submitted)
+}
+
+// action is what a rule does where it fits.
+type action uint8
+
+const (
+	addField action = iota
+	removeField
+	replaceField
+	prependField
+	replaceLine // Postfix's REPLACE: the whole field
+	reject
+	discard
+	hold
+	redirect
+	copyTo
+	filter
+	warn
+	info
+	dunno
+)
+
+func (a action) edits() bool { return a <= replaceLine }
+
+// Action is what is decided about a message.
+type Action uint8
+
+const (
+	None Action = iota
+	Reject
+	Discard
+)
+
+// Decision is one rule's.
+type Decision struct {
+	Rule string      // file:line, without the directory
+	Code status.Code // of a rejection: class 5, or 4
+	Text string
+	// Where is what it was found in, for the log: a field or a line, not more than a part of it.
+	Where string
+}
+
+// Note is a decision of WARN and INFO.
+type Note struct {
+	Decision
+	Warn bool
+}
+
+// Outcome is what the rules decide about a message.
+type Outcome struct {
+	Action   Action // with Final
+	Final    Decision
+	Hold     *Decision // nil: it is not held
+	Redirect *Decision // Text is the address; nil: none
+	Filter   *Decision // Text is CHANNEL!HOST
+	Copies   []string
+	Notes    []Note
+}
+
+// Bounds of what one message may make.
+const (
+	maxNotes  = 20
+	maxCopies = 100
+	maxWhere  = 200
+)
+
+// final reports whether nothing that follows can change the outcome.
+func (o *Outcome) final() bool { return o.Action != None }
+
+func (o *Outcome) take(a action, d Decision) {
+	switch a {
+	case reject:
+		o.Action, o.Final = Reject, d
+		o.Final.Code, o.Final.Text = rejection(d.Text)
+	case discard:
+		o.Action, o.Final = Discard, d
+	case hold:
+		if o.Hold == nil {
+			o.Hold = &d
+		}
+	case redirect:
+		o.Redirect = &d
+	case filter:
+		o.Filter = &d
+	case copyTo:
+		if len(o.Copies) < maxCopies {
+			o.Copies = append(o.Copies, d.Text)
+		}
+	case warn, info:
+		if len(o.Notes) < maxNotes {
+			o.Notes = append(o.Notes, Note{d, a == warn})
+		}
+	}
+}
+
+// rejection parts the text of a rejection: "550 5.7.1 TEXT", "5.7.1 TEXT" or "TEXT".
+func rejection(s string) (status.Code, string) {
+	code := status.Code{Class: 5, Subject: 7, Detail: 1}
+	word, rest, _ := strings.Cut(s, " ")
+	if len(word) == 3 && (word[0] == '4' || word[0] == '5') && strings.Trim(word, "0123456789") == "" {
+		code.Class = uint16(word[0] - '0')
+		s = strings.TrimLeft(rest, " ")
+		word, rest, _ = strings.Cut(s, " ")
+	}
+	if c, ok := status.Parse(word); ok && c.Class != 2 {
+		code, s = c, strings.TrimLeft(rest, " ")
+	}
+	if s == "" {
+		s = "Message content rejected"
+	}
+	return code, s
+}
+
+// Edit returns the fields of a header as the rules want them; what no rule concerns stays, byte
+// for byte.
+func (r *Rules) Edit(fields []envelope.Field, from Origin) []envelope.Field {
+	var o Outcome
+	return r.header(fields, from, &o, true)
+}

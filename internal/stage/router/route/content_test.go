@@ -1,0 +1,59 @@
+package route
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"zmailer/internal/run/assert"
+)
+
+// Op10: the rules that smtpserver follows before its reply decide in the router about mail that
+// came another way; where a client has a 250, nothing is refused any more.
+func TestOp10RouterFollowsTheRulesForOtherMail(t *testing.T) {
+	const rules = "all reject X-Bad /(.*)/ 5.7.9 no $1\nall discard X-Drop\nall hold X-Odd /./ look\n" +
+		"all redirect X-Other other@example.net\nall filter X-Filter smtp![127.0.0.1]:10025\nall bcc X-Log log@example.net\nall remove X-Secret\n"
+	for name, tt := range map[string]struct {
+		envelope string
+		header   string
+		want     string // in the specification; "": there is none
+		not      string
+	}{
+		"rejected":                      {"", "X-Bad: 1", "error 5.7.9:no+201 q@example.com", "smtp"},
+		"rejected by the body":          {"", "X: y\n\nspam", "error 5.7.1", "smtp"},
+		"accepted by smtpserver before": {"external\nrules followed\n", "X-Bad: 1", "smtp example.com q@example.com", "error"},
+		"another program's, external":   {"external\n", "X-Bad: 1", "error 5.7.9", "smtp"},
+		"discarded":                     {"", "X-Drop: 1", "bitbucket - q@example.com", "smtp"},
+		"held":                          {"", "X-Odd: 1", "", ""},
+		"held, after a 250":             {"external\nrules followed\n", "X-Odd: 1", "smtp example.com q@example.com", ""},
+		"redirected":                    {"", "X-Other: 1", "smtp example.net other@example.net", "smtp example.com"},
+		"redirected, after a 250":       {"external\nrules followed\n", "X-Other: 1", "smtp example.net other@example.net", "smtp example.com"},
+		"to a filter":                   {"", "X-Filter: 1", "smtp [127.0.0.1]:10025 q@example.com", ""},
+		"a copy":                        {"", "X-Log: 1", "smtp example.net log@example.net", ""},
+		"changed":                       {"external\nrules followed\n", "X-Secret: 1", "smtp example.com q@example.com", "X-Secret"},
+		"exempt":                        {"external\nrules skipped\n", "X-Secret: 1\nX-Filter: 1", "X-Secret", "10025"},
+		"a report of ours":              {"errormsg\n", "X-Bad: 1", "smtp example.com q@example.com", "error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.table("header-rules", rules)
+			r.table("body-rules", "/spam/ REJECT\n")
+			m := r.route(r.engine(), r.claim(uint32(os.Geteuid()), tt.envelope+"from <a@example.org>\nto <q@example.com>\nenv-end\n"+tt.header+"\n\ntext\n"))
+			if tt.want == "" {
+				_, frozen := IsFrozen(m.Err)
+				assert.Equal(t, frozen, true, "%v", m.Err)
+				return
+			}
+			assert.Must(t, m.Err)
+			assert.Contains(t, string(m.file), tt.want)
+			if tt.not != "" && strings.Contains(string(m.file), tt.not) {
+				t.Errorf("%q in\n%s", tt.not, m.file)
+			}
+		})
+	}
+	// Nobody else's file can say that the rules are followed.
+	r := newRig(t)
+	r.table("header-rules", rules)
+	m := r.route(r.engine(), r.claim(1, "external\nrules followed\nfrom <a@example.org>\nto <q@example.com>\nenv-end\nX-Bad: 1\n\n"))
+	assert.Contains(t, string(m.file), "error 5.7.9")
+}

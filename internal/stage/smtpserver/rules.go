@@ -1,0 +1,106 @@
+package smtpserver
+
+import (
+	"zmailer/internal/mail/contentrules"
+	"zmailer/internal/mail/envelope"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/stage/smtpserver/policy/access"
+	"zmailer/internal/stage/smtpserver/session"
+)
+
+// Values of the envelope's rules line; the router has the same.
+const (
+	rulesFollowed = "followed" // the decisions are made
+	rulesSkipped  = "skipped"  // RULESEXEMPT
+)
+
+// rulesCause follows the inode in the name of a file in freezer/ that a rule holds.
+const rulesCause = "rules"
+
+// beginRules has the content of the message looked at while it comes, if a rule about header
+// and body concerns it. What rules change, and where they send a message, is left to the router.
+func (h *handler) beginRules() {
+	t := &h.tx
+	from := contentrules.External
+	if t.envelope.Submitted != "" {
+		from = contentrules.Submitted
+	}
+	rules := h.contentRules.Current()
+	switch {
+	case !rules.Concern(from):
+		if h.client.User == "" || !h.rules.ChecksFrom() {
+			return
+		}
+		rules = contentrules.Rules{} // the header alone
+	case h.client.Addr.IsValid() && session.Contains(h.Clients.RulesExempt, h.client.Addr.Addr()):
+		t.envelope.Rules = rulesSkipped
+		return
+	default:
+		t.envelope.Rules = rulesFollowed
+	}
+	t.scan = rules.Scan(from, h.BodyRulesSize)
+}
+
+// scanned gives a piece of the content to the rules. The error is a refusal: the rest of the
+// content need not be stored.
+func (t *transaction) scanned(b []byte) error {
+	_, _ = t.scan.Write(b) // it never fails
+	if t.scan.TooLong() {
+		return &access.RefusedError{Verdict: access.Verdict{Action: access.Reject, Code: 552, Status: status.Code{Class: 5, Subject: 3, Detail: 4},
+			Text: "Message header too large", By: contentrules.HeaderFile}}
+	}
+	if o := t.scan.Outcome(); o.Action == contentrules.Reject {
+		return t.ruled(o)
+	}
+	return nil
+}
+
+// ruled returns the refusal of a rule.
+func (t *transaction) ruled(o *contentrules.Outcome) error {
+	t.logRule(&o.Final, "reject")
+	v := access.Verdict{Action: access.Reject, Status: o.Final.Code, Text: o.Final.Text, By: o.Final.Rule}
+	if o.Final.Code.Class == 4 {
+		v.Action = access.Defer
+	}
+	return &access.RefusedError{Verdict: v}
+}
+
+func (t *transaction) logRule(d *contentrules.Decision, decision string) {
+	t.Log.Info("content-rule", "from", t.envelope.From, "client", t.client.String(), "user", t.client.User,
+		"rule", d.Rule, "decision", decision, "text", d.Text, "where", d.Where)
+}
+
+// followRules decides about the content that has come, by the rules about header and body and by
+// HEADERFROM. discardBy is the rule that discards the message; the error is a refusal.
+func (t *transaction) followRules() (discardBy string, err error) {
+	if t.scan == nil {
+		return "", nil
+	}
+	o := t.scan.End()
+	if t.scan.TooLong() {
+		return "", t.scanned(nil)
+	}
+	for i := range o.Notes {
+		word := "info"
+		if o.Notes[i].Warn {
+			word = "warn"
+		}
+		t.logRule(&o.Notes[i].Decision, word)
+	}
+	if t.client.User != "" && t.rules.ChecksFrom() {
+		if v := t.rules.CheckFrom(t.ctx, &t.policy.Facts, envelope.Fields(t.scan.Header()), *t.client); v.Action != access.None {
+			return "", &access.RefusedError{Verdict: v}
+		}
+	}
+	switch {
+	case o.Action == contentrules.Reject:
+		return "", t.ruled(o)
+	case o.Action == contentrules.Discard:
+		t.logRule(&o.Final, "discard")
+		t.discarded = true
+		return o.Final.Rule, nil
+	case o.Hold != nil:
+		t.policy.Freeze(access.Verdict{Action: access.Freeze, Cause: rulesCause, Text: o.Hold.Text, By: o.Hold.Rule})
+	}
+	return "", nil
+}

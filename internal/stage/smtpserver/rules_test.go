@@ -1,0 +1,165 @@
+package smtpserver
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/mail/contentrules"
+	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logtest"
+)
+
+// contentRuled is a server with rules about header and body.
+func contentRuled(t *testing.T, texts map[string]string, change func(*Config)) *running {
+	dir := files(t, texts)
+	return start(t, func(c *Config) {
+		c.Access.Dir = dir
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// Op10: before the 250, with and without filters and checks that read the message first.
+func TestOp10RulesAboutTheContentDecideBeforeTheReply(t *testing.T) {
+	rules := map[string]string{
+		contentrules.HeaderFile: "external reject Subject /buy/ 5.7.9 no shops\nexternal hold X-Odd /./ look\nexternal discard X-Drop\nall warn X-Warn /(.*)/ seen $1\n" +
+			"external redirect X-Other other@example.net\nlocal reject X-Local\n/^x-exe:/ REJECT 4.7.1 later\n",
+		contentrules.BodyFile: "/viagra/ REJECT 5.7.1 no pills\n",
+		"localnames":          "example.com\n",
+	}
+	for name, tt := range map[string]struct {
+		message string
+		reply   string
+		dir     string // where the message is; "": nowhere
+		line    string // of its envelope
+	}{
+		"nothing":            {"Subject: x\n\ntext\n", "250", "router", "rules followed"},
+		"the header":         {"Subject: buy\n\ntext\n", "550 5.7.9 no shops", "", ""},
+		"the body":           {"Subject: x\n\ntext\nVIAGRA\n", "550 5.7.1 no pills", "", ""},
+		"a long body":        {"Subject: x\n\nviagra\n" + strings.Repeat("text\n", 100_000), "550 5.7.1 no pills", "", ""},
+		"a temporary reply":  {"X-Exe: 1\n\n", "450 4.7.1 later", "", ""},
+		"held":               {"X-Odd: 1\n\ntext\n", "250", "freezer", ""},
+		"discarded":          {"X-Drop: 1\n\ntext\n", "250", "", ""},
+		"a warning":          {"X-Warn: 1\n\ntext\n", "250", "router", "rules followed"},
+		"for the router":     {"X-Other: 1\n\ntext\n", "250", "router", "rules followed"},
+		"of local mail":      {"X-Local: 1\n\ntext\n", "250", "router", "rules followed"},
+		"a header too large": {strings.Repeat("X: "+strings.Repeat("x", 900)+"\n", 700) + "\n", "552 5.3.4", "", ""},
+	} {
+		for path, change := range map[string]func(*Config){
+			"as it comes": nil,
+			"spooled": func(c *Config) {
+				c.Filters.Checks.SPF, c.Filters.Checks.Server, c.Filters.Checks.Timeout = true, "127.0.0.1:9", time.Millisecond
+				c.Access.RelayNets, c.Access.LocalNames = nil, []string{"localnames"}
+			},
+		} {
+			t.Run(name+", "+path, func(t *testing.T) {
+				if strings.HasPrefix(name, "a header too") && path == "spooled" {
+					t.Skip("the checks refuse it as well")
+				}
+				r := contentRuled(t, rules, change)
+				p := r.greeted().from("a@example.net").to("b@example.com")
+				p.content(tt.message, tt.reply)
+				for _, dir := range []string{"router", "freezer"} {
+					names := r.names(dir)
+					if dir == "freezer" {
+						names = deleteReasons(names)
+					}
+					assert.Equal(t, len(names) == 1, dir == tt.dir, "%s: %q", dir, names)
+				}
+				assert.Equal(t, len(r.names("public")), 0)
+				if tt.line != "" {
+					r.only(tt.line)
+				}
+				// The connection goes on, and nothing of the message is left.
+				p.mail("a@example.net", "b@example.com", plain, "250")
+			})
+		}
+	}
+}
+
+func deleteReasons(names []string) (left []string) {
+	for _, n := range names {
+		if !strings.HasPrefix(n, "reason.") {
+			left = append(left, n)
+		}
+	}
+	return left
+}
+
+// Op10: a content filter that returns mail is not asked twice; and what is not configured leaves
+// no trace.
+func TestOp10ExemptClientsMailIsNotLookedAt(t *testing.T) {
+	rules := map[string]string{contentrules.BodyFile: "/hello/ REJECT\n"}
+	r := contentRuled(t, rules, func(c *Config) { c.RulesExempt = loopback })
+	r.greeted().mail("a@example.net", "b@example.com", "Subject: x\n\nhello\n", "250")
+	r.only("rules skipped")
+	r = contentRuled(t, nil, nil)
+	r.greeted().mail("a@example.net", "b@example.com", "Subject: x\n\nhello\n", "250")
+	assert.Equal(t, strings.Contains(r.only(), "\nrules "), false)
+}
+
+// Op10: the file is read again; a bad version does not stop the one before.
+func TestOp10RulesAreReadAgain(t *testing.T) {
+	dir := files(t, map[string]string{contentrules.BodyFile: "/one/ REJECT\n"})
+	r := start(t, func(c *Config) { c.Access.Dir = dir })
+	const two = "Subject: x\n\ntwo\n"
+	r.greeted().mail("a@example.net", "b@example.com", two, "250")
+	r.clear()
+	path := dir + "/" + contentrules.BodyFile
+	write := func(text string) {
+		assert.Must(t, os.WriteFile(path, []byte(text), 0o644))
+		old := time.Now().Add(-time.Minute)
+		assert.Must(t, os.Chtimes(path, old, old))
+	}
+	write("/two/ REJECT\n")
+	seen := func(word string) {
+		p := r.greeted()
+		logtest.Eventually(t, word, func() bool {
+			p.mail("a@example.net", "b@example.com", two, "")
+			return r.log.Count(word) > 0
+		})
+	}
+	seen("msg=table-read")
+	r.greeted().mail("a@example.net", "b@example.com", two, "550 5.7.1")
+	write("/two/ REFUSE\n")
+	seen("msg=table-refused")
+	r.greeted().mail("a@example.net", "b@example.com", two, "550 5.7.1")
+}
+
+// Op13: reject_sender_login_mismatch is about the envelope; HEADERFROM is about the field that
+// people see.
+func TestOp13FromFieldOfUsers(t *testing.T) {
+	dir := files(t, map[string]string{"senders": "jane@example.net jane\njane@sub.example.net jane\n"})
+	for name, tt := range map[string]struct{ rule, header, reply string }{
+		"any":                    {"any", "From: x@y.example", "250"},
+		"the sender":             {"sender", "From: Jane <Jane@EXAMPLE.net>", "250"},
+		"the sender, its case":   {"sender", "From: Jane <jane@EXAMPLE.net>", "250"},
+		"another":                {"sender", "From: joe@example.net", "550 5.7.1"},
+		"the domain":             {"domain", "From: joe@example.net", "250"},
+		"another domain":         {"domain", "From: joe@sub.example.net", "550 5.7.1"},
+		"an address of the user": {"login", "From: jane@sub.example.net", "250"},
+		"one of another":         {"login", "From: joe@example.net", "550 5.7.1"},
+		"one of two":             {"login", "From: jane@example.net, joe@example.net", "550 5.7.1"},
+		"a second field":         {"login", "From: jane@example.net\nFrom: joe@example.net", "550 5.7.1"},
+		"none, which is added":   {"login", "Subject: x", "250"},
+		"an empty one":           {"login", "From:", "550 5.7.1"},
+		"one that is no address": {"login", "From: joe", "550 5.7.1"},
+		"in a group":             {"login", "From: g: joe@example.net;", "550 5.7.1"},
+		"another's name":         {"login", "From: \"joe@example.net\" <jane@example.net>", "250"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := submission(t, func(c *Config) {
+				c.Access.Dir, c.Access.SenderLogin, c.Access.HeaderFrom = dir, []string{"senders"}, tt.rule
+			})
+			p := r.greeted()
+			p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
+			p.mail("jane@example.net", "b@example.com", tt.header+"\n\nx\n", tt.reply)
+		})
+	}
+	// Other hosts' mail is not concerned.
+	r := start(t, func(c *Config) { c.Access.HeaderFrom = "sender" })
+	r.greeted().mail("jane@example.net", "b@example.com", "From: x@y\n\n", "250")
+}

@@ -67,7 +67,7 @@ type Envelope struct {
 	Submitted string
 	// Rules is what smtpserver has done with the rules about header and body: "followed",
 	// "skipped"; "": nothing.
-	Rules string
+	Rules     string
 	From      string // address without brackets; "" with HasFrom: null sender
 	HasFrom   bool   // a from or a channel line was there
 	EnvID     string

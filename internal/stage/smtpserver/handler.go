@@ -23,10 +23,10 @@ type handler struct {
 	tx     transaction
 }
 
-func (s *server) newHandler(c session.Client) session.Handler {
+func (s *server) newHandler(c session.Client, p session.Peer) session.Handler {
 	h := &handler{server: s, client: c}
 	h.login = login{server: s, client: &h.client}
-	h.tx = transaction{server: s, client: &h.client, filters: s.filters.Session(s.ctx)}
+	h.tx = transaction{server: s, client: &h.client, conn: p, filters: s.filters.Session(s.ctx)}
 	return h
 }
 
@@ -147,7 +147,7 @@ func (h *handler) Rcpt(r *session.Rcpt) *session.Reply {
 	if h.tx.lineSize+to.Size() > envelope.MaxRecipients {
 		return session.NewReply(452, "4.5.3", "Error: too many recipients")
 	}
-	if refused := h.tx.add(to, d.Pending != "", h.reserved()); refused != nil {
+	if refused := h.tx.add(to, d.Pending != "", h.tx.reserved()); refused != nil {
 		return refused
 	}
 	h.tx.policy.Take(d)
@@ -184,6 +184,7 @@ func (h *handler) Reset() {
 // Close implements session.Handler.
 func (h *handler) Close() {
 	h.tx.endRecipients()
+	h.tx.removed()
 	h.tx.filters.Close()
 	machine.Worked()
 }

@@ -92,7 +92,7 @@ func (t *transaction) checkSpace(size int64) *session.Reply {
 	if t.PostOffice == "" {
 		return nil
 	}
-	err := t.limits.Space(t.PostOffice, size)
+	err := t.space(size)
 	if err == nil {
 		return nil
 	}
@@ -101,11 +101,6 @@ func (t *transaction) checkSpace(size int64) *session.Reply {
 		return session.NewReply(452, "4.3.1", "Insufficient system storage")
 	}
 	return session.NewReply(452, "4.3.0", "Temporary storage failure")
-}
-
-// reserved reports whether the client may use what is reserved of the memory (SMTPMEMORY).
-func (h *handler) reserved() bool {
-	return h.client.User != "" || h.limits.Exempt(h.client.Addr.Addr())
 }
 
 // checkRcpt checks the limits for one more recipient.

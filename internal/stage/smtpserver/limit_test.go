@@ -275,7 +275,7 @@ func TestLittleSpaceIsReportedBeforeTheData(t *testing.T) {
 	r := start(t, func(c *Config) {
 		c.Limits.MinFree, c.Limits.MinFiles = 1<<20, 100
 		c.Limits.Now = minutes()
-		c.Limits.Measure = func(string) (int64, int64, error) { return free.Load(), files.Load(), nil }
+		c.Limits.Measure = func(string) (limits.Room, error) { return limits.Room{Free: free.Load(), Files: files.Load()}, nil }
 	})
 	p := r.greeted()
 	for name, tt := range map[string]struct {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +21,7 @@ import (
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
+	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/session"
 )
 
@@ -260,7 +263,7 @@ func TestAtk5RefusedContentLeavesTheDiskAtOnce(t *testing.T) {
 				r := start(t, func(c *Config) {
 					change(c)
 					c.Limits.MaxSize, c.Limits.MinFree, c.Limits.Now = 200<<20, 1<<20, minutes()
-					c.Limits.Measure = func(string) (int64, int64, error) { return free.Load(), 1000, nil }
+					c.Limits.Measure = func(string) (limits.Room, error) { return limits.Room{Free: free.Load(), Files: 1000}, nil }
 					if name == "too large" {
 						c.Limits.MaxSize = 1 << 20
 					}
@@ -283,4 +286,61 @@ func TestAtk5RefusedContentLeavesTheDiskAtOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Atk5: when there is too little space for strangers, the largest of their unfinished messages
+// goes, however slowly it is sent, one for each that finds none. Our own clients have a reserve
+// and keep what they have begun.
+func TestAtk5SlowMessagesLeaveTheDiskWhenItIsNearlyFull(t *testing.T) {
+	var free atomic.Int64
+	free.Store(100 << 20)
+	r := start(t, func(c *Config) {
+		c.Limits.MinFree, c.Limits.Now = 1<<20, minutes()
+		c.Limits.Measure = func(string) (limits.Room, error) {
+			return limits.Room{Size: 200 << 20, Free: free.Load(), Files: 1000}, nil
+		}
+		c.Limits.Exempt = []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}
+	})
+	ownClient := func() *client {
+		p := r.connectFrom(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, r.addrs[0])
+		p.expect("220")
+		p.say("EHLO c", "250")
+		return p
+	}
+	line := "0123456789abcde\r\n"
+	content := func(p *client, lines int) *client {
+		p.data().send(strings.Repeat(line, lines))
+		return p
+	}
+	small, large, own := content(r.greeted().begin(), 10_000), content(r.greeted().begin(), 20_000), content(ownClient().begin(), 40_000)
+	tiny := content(r.greeted().begin(), 10)
+	files := func(n, large int) {
+		t.Helper()
+		logtest.Eventually(t, fmt.Sprint(n, " files, ", large, " of them large"), func() bool {
+			names, many := r.names(postoffice.Public), 0
+			for _, name := range names {
+				if info, err := os.Stat(filepath.Join(r.dir, postoffice.Public, name)); err == nil && info.Size() > 100_000 {
+					many++
+				}
+			}
+			return len(names) == n && many == large
+		})
+	}
+	files(4, 3)
+	free.Store(5 << 20) // a twentieth of 200 MB are the reserve
+	stranger := r.greeted()
+	stranger.say("MAIL FROM:<a@b>", "452 4.3.1")
+	large.end("421 4.3.2")
+	files(3, 2)
+	stranger.say("MAIL FROM:<a@b>", "452 4.3.1")
+	small.end("421 4.3.2")
+	files(2, 1)
+	stranger.say("MAIL FROM:<a@b>", "452 4.3.1")
+	ownClient().begin().content(plain, "250 2.0.0")
+	own.send(strings.Repeat(line, 10_000))
+	own.say(".", "250 2.0.0")
+	tiny.say(".", "250 2.0.0")
+	free.Store(100 << 20)
+	stranger.begin().content(plain, "250 2.0.0")
+	r.log.Expect(t, 2, "msg=evicted")
 }

@@ -29,6 +29,7 @@ import (
 type transaction struct {
 	*server
 	client *session.Client // of the connection
+	conn   session.Peer
 
 	recipients // those that are not in envelope.Recipients
 	envelope   *envelope.Envelope
@@ -40,11 +41,14 @@ type transaction struct {
 	discarded  bool                  // by such a rule
 	filters    content.Session
 	out        contentWriter
+	onDisk     int64 // bytes that its file may have
+	unchecked  int   // of them, since the space was measured
 }
 
 // reset ends the message.
 func (t *transaction) reset() {
 	t.endRecipients()
+	t.removed()
 	t.envelope = nil
 	t.scan, t.discarded = nil, false
 	t.policy = policy.Transaction{}
@@ -321,6 +325,7 @@ func (t *transaction) commit(draft *postoffice.Draft) (postoffice.Accepted, erro
 		accepting.Abandon()
 		return postoffice.Accepted{}, err
 	}
+	t.kept()
 	t.meters.stored(t.client.Role, began, a.Size)
 	// Crash: the router's line in the ledger replaces this one.
 	accepting.In(a.ID, t.count())

@@ -100,6 +100,8 @@ func (t *transaction) writeOut(buf *[]byte) (err error) {
 		return err
 	}
 	*buf = lines
+	// The space was measured before, and is before the next ones.
+	_ = t.wrote(len(lines))
 	return t.draft.WriteOut(lines)
 }
 

@@ -69,6 +69,7 @@ type server struct {
 	flood        *slog.Logger // for what connections without a greeting can cause
 
 	memory            memory
+	holders           holders
 	disk, authTrouble logging.Trouble
 
 	ctx    context.Context // done when connections are cut: nothing is asked any more

@@ -148,7 +148,7 @@ func (c *Conn) hello(arg, protocol string) {
 		return
 	}
 	if c.handler == nil {
-		c.handler = c.server.Open(c.client)
+		c.handler = c.server.Open(c.client, c)
 	} else {
 		c.reset()
 	}

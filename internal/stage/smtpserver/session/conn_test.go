@@ -70,7 +70,7 @@ func TestPanicEndsOneSession(t *testing.T) {
 	var log bytes.Buffer
 	closed := make(chan bool)
 	server := New(Config{Hostname: "mta.example", ReadTimeout: time.Minute, WriteTimeout: time.Minute,
-		Log: slog.New(slog.NewTextHandler(&log, nil)), Open: func(Client) Handler { return panicking{} }})
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Open: func(Client, Peer) Handler { return panicking{} }})
 	go server.NewConn(theirs, func() { close(closed) }).Serve()
 	go func() { _, _ = io.WriteString(ours, "EHLO c\r\nMAIL FROM:<a@b.example>\r\nNOOP\r\n") }()
 	text, err := io.ReadAll(ours)

@@ -43,6 +43,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -195,9 +196,16 @@ type Config struct {
 	Log *slog.Logger
 	// Open returns the Handler for a client that has greeted, again after STARTTLS and
 	// XCLIENT. Its Hello is called next.
-	Open func(Client) Handler
+	Open func(Client, Peer) Handler
 	// Answered gets the code of each reply to RCPT; may be nil.
 	Answered func(code int)
+}
+
+// Peer is the connection that a Handler serves. Any goroutine may call its methods.
+type Peer interface {
+	// Evict ends the connection with 421; see Conn.
+	Evict()
+	RemoteAddr() net.Addr
 }
 
 // OneLine replaces control characters by question marks.

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"zmailer/internal/run/config"
@@ -82,8 +83,8 @@ type Config struct {
 	MaxLoad  float64 // load average of a minute
 
 	Now     func() time.Time
-	Load    func() (float64, error)                       // nil: /proc/loadavg
-	Measure func(dir string) (free, files int64, e error) // nil: statfs(2); files -1: without limit
+	Load    func() (float64, error)        // nil: /proc/loadavg
+	Measure func(dir string) (Room, error) // nil: statfs(2)
 }
 
 // Excess is a limit that was reached.
@@ -104,7 +105,8 @@ type Limits struct {
 	mu       sync.Mutex
 	accounts map[key]*account
 
-	space gauge[room]
+	space gauge[Room]
+	wrote atomic.Int64 // bytes since the space was measured
 	load  gauge[float64]
 }
 

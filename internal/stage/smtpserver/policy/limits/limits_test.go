@@ -171,14 +171,14 @@ func TestSpaceAndFilesAreLeft(t *testing.T) {
 		"cannot be asked": {0, 0, 0, broken, broken},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := New(Config{MinFree: 100, MinFiles: 10, Measure: func(string) (int64, int64, error) { return tt.free, tt.files, tt.err }})
-			if err := l.Space("/x", tt.size); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+			l := New(Config{MinFree: 100, MinFiles: 10, Measure: func(string) (Room, error) { return Room{Free: tt.free, Files: tt.files}, tt.err }})
+			if err := l.Space("/x", tt.size, false); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
 		})
 	}
 	l := New(Config{MinFree: 1, MinFiles: 1})
-	if err := l.Space(t.TempDir(), 0); err != nil {
+	if err := l.Space(t.TempDir(), 0, false); err != nil {
 		t.Errorf("this machine's own: %v", err)
 	}
 }

@@ -34,8 +34,16 @@ func (g *gauge[T]) read(now time.Time, measure func() (T, error)) (T, error) {
 	return g.value, g.err
 }
 
-// room is what a file system has left for us.
-type room struct{ free, files int64 }
+// Room is what a file system has left.
+type Room struct {
+	Size  int64 // of all of it
+	Free  int64 // bytes
+	Files int64 // -1: without limit
+}
+
+// reserve is what of a file system only reserved messages may use, beyond MinFree: a
+// twentieth, and at most 64 MiB.
+func (r Room) reserve() int64 { return min(r.Size/20, 64<<20) }
 
 // Errors of Space.
 var (
@@ -44,41 +52,52 @@ var (
 )
 
 // Space checks that a file system has room for a message of a size, with MinFree and
-// MinFiles left then: nil, ErrSpace, ErrFiles, or an error of the file system.
-func (l *Limits) Space(dir string, size int64) error {
+// MinFiles left then, and with the reserve for a message that is not reserved: nil, ErrSpace,
+// ErrFiles, or an error of the file system.
+func (l *Limits) Space(dir string, size int64, reserved bool) error {
 	if l.c.MinFree <= 0 && l.c.MinFiles <= 0 {
 		return nil
 	}
-	r, err := l.space.read(l.c.Now(), func() (room, error) {
-		free, files, err := l.c.Measure(dir)
-		return room{free, files}, err
+	r, err := l.space.read(l.c.Now(), func() (Room, error) {
+		l.wrote.Store(0)
+		return l.c.Measure(dir)
 	})
+	free, least := r.Free-l.wrote.Load(), l.c.MinFree
+	if !reserved {
+		least += r.reserve()
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("measure %s: %w", dir, err)
-	case l.c.MinFree > 0 && r.free-max(size, 0) < l.c.MinFree:
-		return fmt.Errorf("%w: %d bytes, and %d are to be left", ErrSpace, r.free, l.c.MinFree)
-	case l.c.MinFiles > 0 && r.files >= 0 && r.files < l.c.MinFiles:
-		return fmt.Errorf("%w: %d, and %d are to be left", ErrFiles, r.files, l.c.MinFiles)
+	case l.c.MinFree > 0 && free-max(size, 0) < least:
+		return fmt.Errorf("%w: %d bytes, and %d are to be left", ErrSpace, free, least)
+	case l.c.MinFiles > 0 && r.Files >= 0 && r.Files < l.c.MinFiles:
+		return fmt.Errorf("%w: %d, and %d are to be left", ErrFiles, r.Files, l.c.MinFiles)
 	}
 	return nil
 }
 
+// Wrote counts bytes that were written, or removed if n is negative, for Space until it
+// measures again.
+func (l *Limits) Wrote(n int64) { l.wrote.Add(n) }
+
 // measure asks the file system, for what others than root may use.
-func measure(dir string) (free, files int64, err error) {
+func measure(dir string) (Room, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, 0, err
+		return Room{}, err
 	}
-	free = math.MaxInt64
-	if size := uint64(s.Bsize); size > 0 && s.Bavail < math.MaxInt64/size {
-		free = int64(s.Bavail * size)
+	bytes := func(blocks uint64) int64 {
+		if size := uint64(s.Bsize); size > 0 && blocks < math.MaxInt64/size {
+			return int64(blocks * size)
+		}
+		return math.MaxInt64
 	}
-	files = int64(min(s.Ffree, math.MaxInt64))
+	r := Room{Size: bytes(s.Blocks), Free: bytes(s.Bavail), Files: int64(min(s.Ffree, math.MaxInt64))}
 	if s.Files == 0 { // btrfs has no such limit
-		files = -1
+		r.Files = -1
 	}
-	return free, files, nil
+	return r, nil
 }
 
 // Busy reports whether the load is above MaxLoad. One that cannot be measured is not.

@@ -102,3 +102,24 @@ func TestLevelsOfTheFileTLS(t *testing.T) {
 		}
 	}
 }
+
+// Peer10: text behind the answer to STARTTLS is a failure of TLS as any other: the mail goes in
+// the clear where the policy allows that, and waits where it does not.
+func TestTextBehindTheAnswerToSTARTTLS(t *testing.T) {
+	ca := peer.NewCA(t, "known")
+	for name, answer := range map[string]string{"a line": "220 go\n250 injected", "several": "220 go\n220 go\n250-x\n250 STARTTLS", "in pieces": "220-go\n220 go\nx", "not even a reply": "220 go\ngarbage"} {
+		for policy, want := range map[string]string{"": "in the clear", "* may": "in the clear", "there.test encrypt": "nothing came"} {
+			t.Run(name+", "+policy, func(t *testing.T) {
+				sink := (&Sink{TLS: serverTLS(ca.Issue("mx.there.test")), Answer: On("STARTTLS", answer)}).Start(t, "", "")
+				s, _ := tlsStation(t, sink, tlsZone, policy, func(c *Config) { c.Security.Roots = ca.Pool() })
+				got := s.one("smtp", "there.test")
+				assert.Equal(t, under(sink), want)
+				word := taproto.OK3
+				if want == "nothing came" {
+					word = taproto.DeferAll
+				}
+				assert.Equal(t, got.Word, word)
+			})
+		}
+	}
+}

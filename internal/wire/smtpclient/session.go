@@ -165,7 +165,8 @@ func (c *Conn) StartTLS(cfg *tls.Config) error {
 		return &ReplyError{Phase: PhaseTLS, Reply: r}
 	}
 	if c.r.Buffered() > 0 {
-		return c.fail(PhaseTLS, errInjected)
+		c.Close()
+		return &TLSError{Err: errInjected}
 	}
 	if err := c.handshake(cfg); err != nil {
 		return err

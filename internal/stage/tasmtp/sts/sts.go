@@ -99,8 +99,11 @@ const (
 	// failedFor is how long a domain whose policy could not be had is left alone (RFC
 	// 8461 §3.3).
 	failedFor = 5 * time.Minute
-	// maxKnown bounds the domains that are remembered in memory.
-	maxKnown = 10000
+	// maxKnown is how many domains are remembered in memory; those with a policy that counts are
+	// kept up to maxPolicies. maxTries is how many are looked at to find one to forget.
+	maxKnown    = 10000
+	maxPolicies = 10 * maxKnown
+	maxTries    = 100
 	// refreshAfter is how old a policy may be before it is fetched again, however long
 	// it counts; half its time is the other bound (§10.2).
 	refreshAfter = 24 * time.Hour
@@ -124,6 +127,16 @@ type domain struct {
 	failing string // the id that could not be had
 }
 
+// hasPolicy reports whether a domain's policy counts, or is being asked for: then it is not
+// forgotten, because its file may be gone (an attacker can keep it from being fetched again).
+func (d *domain) hasPolicy(now time.Time) bool {
+	if !d.mu.TryLock() {
+		return true
+	}
+	defer d.mu.Unlock()
+	return d.policy.valid(now)
+}
+
 // New makes a store. It reads nothing yet.
 func New(cfg Config) *Store {
 	cfg.Port = cmp.Or(cfg.Port, 443)
@@ -141,11 +154,14 @@ func (s *Store) domain(name string) *domain {
 	defer s.mu.Unlock()
 	d := s.known[name]
 	if d == nil {
-		for old := range s.known {
-			if len(s.known) < maxKnown {
+		tries := 0
+		for old, is := range s.known {
+			if tries++; len(s.known) < maxKnown || tries > maxTries {
 				break
 			}
-			delete(s.known, old)
+			if !is.hasPolicy(s.cfg.Now()) || len(s.known) >= maxPolicies {
+				delete(s.known, old)
+			}
 		}
 		d = &domain{}
 		s.known[name] = d

@@ -242,3 +242,48 @@ func FuzzRecord(f *testing.F) {
 		}
 	})
 }
+
+// Peer11: a policy that this process has seen counts to its end, also when its file is deleted
+// and the network says that there is none, or nothing.
+func TestDeletedFileMakesNoPolicyForgotten(t *testing.T) {
+	h := newHost(t, "mta-sts.a.test")
+	assert.Equal(t, mode(h.store), "enforce")
+	other := h.again() // it has read the file, and fetched nothing
+	assert.Equal(t, mode(other), "enforce")
+	assert.Equal(t, h.asked, 1)
+	assert.Must(t, os.RemoveAll(filepath.Join(h.dir, Dir)))
+	for _, s := range []*Store{h.store, other} {
+		for name, trouble := range map[string]func(){
+			"nothing happens": func() {},
+			"no record":       func() { h.texts = nil },
+			"two records":     func() { h.texts = []string{"v=STSv1; id=1;", "v=STSv1; id=2;"} },
+			"the DNS fails":   func() { h.fails = errors.New("no name server") },
+			"another policy, not got": func() {
+				h.texts, h.answer = []string{"v=STSv1; id=9;"}, func(w http.ResponseWriter) { w.WriteHeader(404) }
+			},
+			"it is old": func() { h.now = h.now.Add(20 * time.Hour) },
+		} {
+			h.set(func() {
+				h.texts, h.fails, h.answer = []string{"v=STSv1; id=1;"}, nil, func(w http.ResponseWriter) { w.WriteHeader(500) }
+				trouble()
+			})
+			if got := mode(s); got != "enforce" {
+				t.Errorf("%s: %s", name, got)
+			}
+			h.set(func() { h.now = time.Unix(1795220010, 0) })
+		}
+	}
+	// More domains than are remembered without a policy do not displace it.
+	h.set(func() { h.fails = errors.New("no name server") })
+	for i := range maxKnown + 10 {
+		h.store.domain(fmt.Sprint(i, ".test"))
+	}
+	assert.Equal(t, mode(h.store), "enforce")
+	if n := len(h.store.known); n > maxKnown+1 {
+		t.Errorf("%d domains in memory", n)
+	}
+	h.set(func() { h.now = h.now.Add(25 * time.Hour) })
+	if got := mode(h.store); got == "enforce" {
+		t.Error("it counts behind its end")
+	}
+}

@@ -230,3 +230,41 @@ func TestDomainClassesAreThoseOfPostfix(t *testing.T) {
 		t.Errorf("the mail of %d addresses arrived, want more", n)
 	}
 }
+
+// Op9: what RCPT answers follows the tables and router.star within seconds, although answers are
+// kept for ten minutes, and a table that cannot be asked is 451.
+func TestRecipientCheckFollowsTheTables(t *testing.T) {
+	s := start(t, nil, func(s *suite.Suite) {
+		s.Settings = map[string]string{
+			"RELAYNETS": "192.0.2.1", "SMTPERRORS": "0", "RCPTCHECKTIME": "30s", "LOOKUPKEEP": "0",
+			"VIRTUALMAILBOXDOMAINS": "boxes", "VIRTUALMAILBOXBASE": "/var/vmail",
+			"VIRTUALUIDMAPS": "5000", "VIRTUALGIDMAPS": "5000", "RELAYDOMAINS": "relay",
+		}
+		s.Settings["VIRTUALMAILBOXMAPS"] = `"mailboxes socket:unix:` + s.Dir + `/none"`
+		s.Files["boxes"], s.Files["mailboxes"], s.Files["relay"] = "box.example\n", "carol@box.example carol/\n", "relay.example\n"
+	})
+	k := connect(t, s.SMTPAddr)
+	k.say("MAIL FROM:<s@sender.example>", "250")
+	rcpt := func(to, want string) {
+		t.Helper()
+		await(t, s, to+": "+want, func() (bool, error) {
+			return strings.HasPrefix(k.say("RCPT TO:<"+to+">", ""), want), nil
+		})
+	}
+	change := func(name, text string) {
+		write(t, filepath.Join(filepath.Dir(s.Config()), name), text)
+	}
+	rcpt("carol@box.example", "250")
+	rcpt("dave@box.example", "451") // the second source might know him
+	rcpt("alice@mta.example", "250")
+	rcpt("x@relay.example", "250")
+	rcpt("x@else.example", "550 5.7.1")
+	change("mailboxes", "dave@box.example dave/\n")
+	rcpt("dave@box.example", "250")
+	rcpt("carol@box.example", "451")
+	change("users", "bob\n")
+	rcpt("alice@mta.example", "550 5.1.1")
+	change("router.star", "def recipient(m, r):\n    if r.address.startswith(\"bob\"):\n        return reject(\"5.7.9\", \"not from \" + m.sender)\n")
+	rcpt("bob@mta.example", "550 5.7.9")
+	rcpt("x@relay.example", "250")
+}

@@ -88,7 +88,7 @@ func Variables() []Variable {
 		{"RCPTCHECK", "yes", "When recipients that do not exist are rejected at RCPT: yes, in local domains, for clients that are neither in RELAYNETS nor authenticated; all, for all clients and recipients; no, never.", oneOf("yes", "all", "no")},
 		{"RCPTCHECKTIME", "5s", "The time limit of the router's answer to this check.", checkInterval},
 		{"RCPTCHECKKEEP", "10m", `How long an answer to this check is cached; "no such recipient" is cached for a tenth of that time; 0 disables the cache.`, checkDuration},
-		{"RCPTCHECKTROUBLE", "accept", "What smtpserver does with recipients while the router does not answer: accept them, or defer them with a 451 reply.", oneOf("accept", "defer")},
+		{"RCPTCHECKTROUBLE", "defer", "What smtpserver does with recipients while the router does not answer: accept them, or defer them with a 451 reply.", oneOf("accept", "defer")},
 		{"ETRNNETS", "127.0.0.0/8 ::1/128", "Networks whose clients may start the queue of any host with ETRN; rules in the file access can allow other clients.", nil},
 		{"MAXSIZE", "200M", "The maximum size of a message, in bytes; k, M and G are powers of 1024.", checkSize},
 		{"MAXRCPT", "10000", "The maximum number of recipients of a message.", checkPositive},

@@ -334,7 +334,7 @@ func (s *settings) rcptCheck() *policy.RcptCheck {
 	default:
 		s.use("RCPTCHECK", fmt.Errorf("%s is none of yes, all, no", word))
 	}
-	return &policy.RcptCheck{All: word == "all", Defer: s.String("RCPTCHECKTROUBLE", "accept") == "defer", Options: rcptcheck.Options{
+	return &policy.RcptCheck{All: word == "all", Defer: s.String("RCPTCHECKTROUBLE", "defer") == "defer", Options: rcptcheck.Options{
 		Time: get(s, s.Duration, "RCPTCHECKTIME", rcptcheck.DefaultTime),
 		Keep: get(s, s.Duration, "RCPTCHECKKEEP", rcptcheck.DefaultKeep),
 		Env:  []string{"POSTOFFICE=" + s.PostOffice(), "ZCONFIG=" + s.File},

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +26,7 @@ import (
 // Results of a Verifier (docs/access.md).
 const (
 	RcptKnown   = "known"   // its mail goes somewhere
+	RcptVerify  = "verify"  // its mail goes to a next hop that is to be asked for it: Next
 	RcptUnknown = "unknown" // its mail comes back, whoever sends it
 	RcptRefused = "refused" // this sender's mail comes back, as router.star has it now
 	RcptTrouble = "trouble" // the answer is unknown now
@@ -34,6 +37,15 @@ type Known struct {
 	Word string      // one of those above
 	Code status.Code // why, if it is unknown or refused
 	Text string      // the same in words, or what the trouble is
+	Next NextHop     // of RcptVerify
+}
+
+// NextHop is where the mail of a recipient goes.
+type NextHop struct{ Channel, Host, User string }
+
+// String returns it as the text of an answer.
+func (n NextHop) String() string {
+	return n.Channel + " " + address.EncodeXText(n.Host) + " " + address.EncodeXText(n.User)
 }
 
 // Verifier reports whether there is anybody behind a recipient, by the router's own tables
@@ -72,28 +84,51 @@ func (v *Verifier) Verify(ctx context.Context, from, to string) (k Known) {
 	if err != nil || m.IsNull() {
 		return Known{Word: RcptUnknown, Code: status.BadAddress, Text: "Bad address syntax"}
 	}
-	target, err := v.en.rules.Tables().Verify(ctx, m)
-	if err != nil {
-		return Known{Word: RcptTrouble, Text: err.Error()}
-	}
-	if target.Channel != rules.Error {
-		return Known{Word: RcptKnown}
-	}
-	code, text := whyError(target.Host)
+	// As in routing, router.star comes first, and what it leaves to the tables they decide.
 	fate, asked := v.fate(from, m)
 	switch {
-	case !asked:
-		return Known{Word: RcptUnknown, Code: code, Text: text}
-	case fate.Fate == policy.None:
-		return Known{Word: RcptRefused, Code: code, Text: text}
 	case fate.Fate == policy.Reject:
+		code, text := status.Code{Class: 5, Subject: 7, Detail: 1}, "Mail to this address is not accepted"
 		if c, ok := status.Parse(fate.Code); ok && fate.Text != "" {
 			code, text = c, fate.Text
 		}
 		return Known{Word: RcptRefused, Code: code, Text: text}
+	case fate.Fate != policy.None:
+		// It has something else to do with such mail, or needs more than the envelope to tell.
+		return Known{Word: RcptKnown}
 	}
-	// It has something else to do with such mail, or needs more than the envelope to tell.
+	target, err := v.en.rules.Tables().Verify(ctx, m)
+	if err != nil {
+		return Known{Word: RcptTrouble, Text: err.Error()}
+	}
+	unknown := RcptUnknown
+	if asked {
+		unknown = RcptRefused // for this sender
+	}
+	if target.Channel == rules.Error {
+		code, text := whyError(target.Host)
+		return Known{Word: unknown, Code: code, Text: text}
+	}
+	if target.Verify {
+		next := NextHop{target.Channel, target.Host, target.User}
+		return Known{Word: RcptVerify, Text: next.String(), Next: next}
+	}
 	return Known{Word: RcptKnown}
+}
+
+// Generation identifies the tables and router.star as they are now: answers of another one
+// count no more. keep bounds how long answers count while it stays; 0: without bound. With a
+// router.star they count for their sender and now.
+func (v *Verifier) Generation() (name string, keep time.Duration) {
+	name, asks := v.en.rules.Generation()
+	if asks {
+		keep = max(v.en.c.LookupKeep, time.Nanosecond)
+	}
+	if p := v.en.policy.Current(); p != nil {
+		name, keep = name+"p", time.Nanosecond
+		_ = p.Release() // its tables are opened again when it is used
+	}
+	return strconv.Itoa(os.Getpid()) + "-" + name, keep
 }
 
 // fate asks router.star what it would do with a message of which only the envelope is
@@ -107,6 +142,11 @@ func (v *Verifier) fate(from string, to address.Mailbox) (fate policy.Action, as
 	msg.head.External, msg.head.HasFrom = true, true
 	msg.head.From = strings.TrimSuffix(strings.TrimPrefix(from, "<"), ">")
 	msg.head.Recipients = []envelope.Recipient{{Address: to.String()}}
+	if p := v.en.policy.Current(); p == nil {
+		return policy.Action{}, false
+	} else if err := p.Release(); err != nil {
+		return policy.Action{Fate: policy.Defer}, true
+	}
 	w := v.en.idle.Get().(*worker)
 	err := w.prepare(&msg)
 	defer msg.release(slog.New(slog.DiscardHandler))
@@ -157,7 +197,9 @@ const VerifyGreeting = "zmailer rcpt-check 1"
 
 // Serve answers requests, a line each, until in ends: "ID FROM TO", the addresses in
 // xtext (RFC 3461 §4) and FROM in brackets. The answers are lines "ID WORD CODE TEXT", in
-// the order in which they are known. Its error is that of in or out.
+// the order in which they are known; of verify the text is CHANNEL HOST USER in xtext.
+// "ID generation" is answered "ID generation - NAME NANOSECONDS", see Generation. Its error is
+// that of in or out.
 func (v *Verifier) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -185,6 +227,11 @@ func (v *Verifier) Serve(ctx context.Context, in io.Reader, out io.Writer) error
 		if perr != nil {
 			err = perr
 			break
+		}
+		if from == "" && to == "" {
+			name, keep := v.Generation()
+			say(fmt.Sprintf("%s %s - %s %d", id, askGeneration, name, keep))
+			continue
 		}
 		places <- struct{}{}
 		working.Go(func() {
@@ -214,7 +261,7 @@ func (k Known) String() string {
 		}
 		return c
 	}, k.Text)
-	if len(text) > maxVerifyText {
+	if len(text) > maxVerifyText && k.Word != RcptVerify {
 		text = strings.ToValidUTF8(text[:maxVerifyText], "")
 	}
 	return k.Word + " " + code + " " + text
@@ -223,13 +270,19 @@ func (k Known) String() string {
 // maxVerifyText bounds what an answer says. Bytes.
 const maxVerifyText = 400
 
+// askGeneration is the request for Generation.
+const askGeneration = "generation"
+
 func parseVerify(line []byte) (id, from, to string, err error) {
 	f := bytes.Fields(line)
+	if len(f) == 2 && string(f[1]) == askGeneration {
+		return string(f[0]), "", "", nil
+	}
 	if len(f) != 3 {
 		return "", "", "", fmt.Errorf("a request is ID FROM TO, not %.80q", line)
 	}
 	if from, err = address.DecodeXText(string(f[1])); err == nil {
-		to, err = address.DecodeXText(string(f[2]))
+		to, err = address.DecodeXText(string(f[2])) // never empty: the word is not
 	}
 	return string(f[0]), from, to, err
 }

@@ -62,25 +62,54 @@ func TestVerifierSaysWhatAClientMayHear(t *testing.T) {
 	}
 }
 
-// Whom the tables do not know router.star may know; what it decides by the content is
-// not decided before that.
-func TestVerifierAsksThePolicyAboutWhomNobodyKnows(t *testing.T) {
-	for name, tt := range map[string]struct{ star, want string }{
-		"nothing":          {"def recipient(m, r):\n    return None\n", "refused 5.1.1 User unknown"},
-		"another place":    {"def recipient(m, r):\n    return redirect(\"bond\")\n", "known - "},
-		"drops it":         {"def recipient(m, r):\n    return drop()\n", "known - "},
-		"freezes it":       {"def message(m):\n    return freeze(\"odd\", \"look\")\n", "known - "},
-		"rejects it":       {"def recipient(m, r):\n    return reject(\"5.7.1\", \"not from \" + m.sender)\n", "refused 5.7.1 not from q@example.net"},
-		"makes an error":   {"def recipient(m, r):\n    return 1 // 0\n", "known - "},
-		"wants the header": {"def recipient(m, r):\n    return redirect(m.headers(\"X-To\")[0])\n", "known - "},
+// Op9: router.star is asked as in routing, about every recipient: it may know whom the tables
+// do not know, and refuse whom they know. What it decides by the content is not decided
+// before that.
+func TestVerifierAsksThePolicyFirst(t *testing.T) {
+	for name, tt := range map[string]struct{ star, want, bond string }{
+		"nothing":          {"def recipient(m, r):\n    return None\n", "refused 5.1.1 User unknown", "known - "},
+		"another place":    {"def recipient(m, r):\n    return redirect(\"bond\")\n", "known - ", "known - "},
+		"drops it":         {"def recipient(m, r):\n    return drop()\n", "known - ", "known - "},
+		"freezes it":       {"def message(m):\n    return freeze(\"odd\", \"look\")\n", "known - ", "known - "},
+		"rejects it":       {"def recipient(m, r):\n    return reject(\"5.7.1\", \"not from \" + m.sender)\n", "refused 5.7.1 not from q@example.net", "refused 5.7.1 not from q@example.net"},
+		"rejects all":      {"def message(m):\n    return reject(\"5.7.1\", \"no\")\n", "refused 5.7.1 no", "refused 5.7.1 no"},
+		"makes an error":   {"def recipient(m, r):\n    return 1 // 0\n", "known - ", "known - "},
+		"wants the header": {"def recipient(m, r):\n    return redirect(m.headers(\"X-To\")[0])\n", "known - ", "known - "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVerifier(t, map[string]string{"router.star": tt.star})
 			assert.Equal(t, v.Verify(context.Background(), "<q@example.net>", "old@example.org").String(), tt.want)
-			if got := v.Verify(context.Background(), "<q@example.net>", "bond@example.org"); got.Word != RcptKnown {
-				t.Errorf("whom the tables know: got %q", got)
-			}
+			assert.Equal(t, v.Verify(context.Background(), "<q@example.net>", "bond@example.org").String(), tt.bond, "whom the tables know")
 		})
+	}
+}
+
+// Op9: the generation is another one after each change that may change an answer.
+func TestGenerationChangesWithEachTable(t *testing.T) {
+	v := newVerifier(t, map[string]string{"aliases": "a: bond\n"})
+	dir := v.en.c.Rules.Dir
+	clock := time.Now().Add(time.Hour)
+	v.en.c.Now = func() time.Time { return clock }
+	v = assert.Get(NewVerifier(v.en.c, time.Minute))(t)
+	defer v.Close()
+	last, _ := v.Generation()
+	again, keep := v.Generation()
+	assert.Equal(t, again, last)
+	assert.Equal(t, keep, time.Duration(0))
+	for i, change := range []func() error{
+		func() error { return os.WriteFile(filepath.Join(dir, "aliases"), []byte("b: bond\n"), 0o644) },
+		func() error { return os.WriteFile(filepath.Join(dir, "users"), []byte("bond\n"), 0o644) },
+		func() error { return os.Mkdir(filepath.Join(dir, "lists"), 0o755) },
+		func() error { return os.WriteFile(filepath.Join(dir, "lists", "news"), []byte("bond\n"), 0o644) },
+		func() error { return os.Remove(filepath.Join(dir, "lists", "news")) },
+	} {
+		assert.Must(t, change())
+		clock = clock.Add(time.Hour) // what changed has settled
+		now, _ := v.Generation()
+		if now == last {
+			t.Errorf("change %d: the generation stays %s", i, now)
+		}
+		last = now
 	}
 }
 

@@ -83,11 +83,13 @@ type Rules struct {
 	now  func() time.Time
 	log  *slog.Logger
 	next atomic.Int64 // when the files are looked at again, UnixNano
+	gen  atomic.Int64 // how often the tables have changed
 	cur  atomic.Pointer[Tables]
 
 	mu    sync.Mutex // held by who looks at the files
 	feeds []feed
 	open  []*external
+	dir   string // relative paths start here
 }
 
 // feed is a file and what it is read into.
@@ -108,7 +110,7 @@ func New(c Config) (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rules{now: c.Now, log: c.Log}
+	r := &Rules{now: c.Now, log: c.Log, dir: c.Dir}
 	for _, kind := range text.Kinds() {
 		if kind == text.Masquerade {
 			continue // it is not about recipients
@@ -281,10 +283,41 @@ func (r *Rules) Tables() *Tables {
 		}
 	}
 	if changed {
+		r.gen.Add(1)
 		r.cur.Store(&t)
 	}
 	r.next.Store(next.UnixNano())
 	return r.cur.Load()
+}
+
+// Generation identifies the tables as they are now: it changes with each file, compiled table,
+// list and account of the system. asks: other sources may have changed without it.
+func (r *Rules) Generation() (name string, asks bool) {
+	t := r.Tables()
+	h := maphash.Hash{}
+	h.SetSeed(t.seeds[0])
+	look := func(path string) {
+		info, err := os.Stat(path)
+		if err != nil {
+			info = nil // it is not there, or cannot be looked at: a change of that counts
+		}
+		maphash.WriteComparable(&h, sign(info))
+	}
+	for _, e := range r.open {
+		if path, is := strings.CutPrefix(e.name, "db:"); is {
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(r.dir, path)
+			}
+			look(path)
+		}
+	}
+	if t.lists != "" {
+		look(t.lists)
+	}
+	if t.logins == nil {
+		look("/etc/passwd")
+	}
+	return fmt.Sprintf("%d.%x", r.gen.Load(), h.Sum64()), t.Asks()
 }
 
 // refused logs once per change that a table cannot be used.

@@ -54,7 +54,12 @@ type Answer struct {
 	Known bool
 	Code  status.Code // why not
 	Text  string      // the same in words
+	// Next is to be asked whether it knows the recipient; the zero value: nobody is.
+	Next NextHop
 }
+
+// NextHop is where the mail of a recipient goes, as the router has it.
+type NextHop struct{ Channel, Host, User string }
 
 // Checker asks. Many goroutines may use it.
 type Checker struct {
@@ -69,7 +74,16 @@ type Checker struct {
 	fails  int       // failures since the last answer
 	again  time.Time // no child is started before
 	last   error     // the last failure
+
+	// generation is that of the router's tables when it was asked last, at looked: answers are
+	// kept under it, so that they end when a table changes. keep is how long they count.
+	generation string
+	looked     time.Time
+	keep       time.Duration
 }
+
+// period is how often the router is asked whether its tables have changed, at most.
+const period = time.Second
 
 // New makes a checker. Nothing is started yet.
 func New(o Options) (*Checker, error) {
@@ -94,8 +108,9 @@ func New(o Options) (*Checker, error) {
 
 // Check asks about a recipient of mail from a sender.
 func (c *Checker) Check(ctx context.Context, from, to address.Mailbox) (Answer, error) {
-	key := to.String()
 	now := c.o.Now()
+	generation, keep := c.current(ctx, now)
+	key := generation + " " + to.String()
 	for _, kept := range []*memo.Memo[Answer]{c.known, c.none} {
 		if a, ok := kept.Get(key, now); ok {
 			return a, nil
@@ -106,12 +121,50 @@ func (c *Checker) Check(ctx context.Context, from, to address.Mailbox) (Answer, 
 		return Answer{}, err
 	}
 	switch word {
-	case "known":
-		c.known.Put(key, a, now, c.o.Keep)
+	case "known", "verify":
+		c.known.Put(key, a, now, keep)
 	case "unknown":
-		c.none.Put(key, a, now, c.o.Keep/unknownPart)
+		c.none.Put(key, a, now, min(c.o.Keep/unknownPart, keep))
 	}
 	return a, nil
+}
+
+// current returns the generation of the router's tables, a second old at most, and how long its
+// answers count. While the router does not answer the last one stays: what it knew was right.
+func (c *Checker) current(ctx context.Context, now time.Time) (string, time.Duration) {
+	if c.o.Keep <= 0 {
+		return "", 0
+	}
+	c.mu.Lock()
+	generation, keep := c.generation, c.keep
+	age := now.Sub(c.looked)
+	ask := c.generation == "" || age < 0 || age >= period
+	if ask {
+		c.looked = now // the others go on with the last one
+	}
+	c.mu.Unlock()
+	if !ask {
+		return generation, keep
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.o.Time)
+	defer cancel()
+	line, err := c.once(ctx, "generation")
+	var name string
+	var bound int64
+	if err == nil {
+		_, err = fmt.Sscanf(line, "generation - %s %d", &name, &bound)
+	}
+	if err != nil {
+		return generation, keep
+	}
+	keep = c.o.Keep
+	if bound > 0 {
+		keep = min(keep, time.Duration(bound))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.generation, c.keep = name, keep
+	return name, keep
 }
 
 // ask asks the child. One that ends while it is asked is started once more.
@@ -205,6 +258,14 @@ func parseAnswer(line string) (word string, a Answer, err error) {
 	switch word {
 	case "known":
 		return word, Answer{Known: true}, nil
+	case "verify":
+		f := strings.Fields(text)
+		if len(f) != 3 {
+			return "", Answer{}, fmt.Errorf("the router's answer %.80q has no next hop", line)
+		}
+		host, err := address.DecodeXText(f[1])
+		user, uerr := address.DecodeXText(f[2])
+		return word, Answer{Known: true, Next: NextHop{f[0], host, user}}, errors.Join(err, uerr)
 	case "unknown", "refused":
 		s, ok := status.Parse(code)
 		if !ok || s.Class != 5 {

@@ -23,6 +23,7 @@ func program(t *testing.T, o Options, script string) (*Checker, string) {
 	path := filepath.Join(dir, "router")
 	text := "#!/bin/sh\nRUNS=" + dir + "/runs ASKED=" + dir + "/asked\necho run >>$RUNS\n" + script
 	assert.Must(t, os.WriteFile(path, []byte(text), 0o755))
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "generation"), []byte("1 0\n"), 0o644))
 	o.Program = []string{path, "--verify"}
 	if o.Time == 0 {
 		o.Time = 20 * time.Second
@@ -35,6 +36,7 @@ func program(t *testing.T, o Options, script string) (*Checker, string) {
 // answering plays a router that knows everybody but those whose address has "no" in it.
 const answering = `echo zmailer rcpt-check 1
 while read id from to; do
+	if [ "$from" = generation ]; then echo $id generation - $(cat ${ASKED%/*}/generation) ; continue; fi
 	echo $to >>$ASKED
 	case $to in
 	*no*) echo $id unknown 5.1.1 User unknown;;
@@ -126,6 +128,52 @@ func TestAnswersAreRememberedForAWhile(t *testing.T) {
 	ask("bob", 6)
 	now = now.Add(-time.Hour)
 	ask("bob", 7)
+}
+
+// Op9: what is kept ends when a table of the router's changes, and where one is asked that
+// may change without notice, when the answer of that would end.
+func TestAnswersEndWithTheTables(t *testing.T) {
+	now := time.Now()
+	c, dir := program(t, Options{Keep: 10 * time.Minute, Now: func() time.Time { return now }}, answering)
+	ask := func(to string, times int) {
+		t.Helper()
+		assert.Get(c.Check(context.Background(), box("a"), box(to)))(t)
+		assert.Equal(t, lines(t, dir, "asked"), times)
+	}
+	ask("bob", 1)
+	ask("nobody", 2)
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "generation"), []byte("2 0\n"), 0o644))
+	ask("bob", 2) // looked at within this second
+	now = now.Add(time.Second)
+	ask("bob", 3)
+	ask("nobody", 4)
+	ask("bob", 4)
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "generation"), []byte("3 5000000000\n"), 0o644))
+	now = now.Add(time.Second)
+	ask("bob", 5)
+	now = now.Add(4 * time.Second)
+	ask("bob", 5)
+	now = now.Add(time.Second)
+	ask("bob", 6)
+}
+
+// With a router.star nothing is kept, since it decides for each sender; and a next hop that is
+// to be asked comes whole.
+func TestNextHopComesWhole(t *testing.T) {
+	c, dir := program(t, Options{}, strings.Replace(answering, "case $to in\n",
+		"case $to in\n\t*hop*) echo $id verify - lmtp unix:/run/a+20b "+"a+2Bb@example.org;;\n\t*cut*) echo $id verify - lmtp;;\n", 1))
+	c.o.Keep = time.Hour
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "generation"), []byte("1p 1\n"), 0o644))
+	for range 2 {
+		a := assert.Get(c.Check(context.Background(), box("a"), box("bob")))(t)
+		assert.Equal(t, a, Answer{Known: true})
+	}
+	assert.Equal(t, lines(t, dir, "asked"), 2)
+	a := assert.Get(c.Check(context.Background(), box("a"), box("hop")))(t)
+	assert.Equal(t, a, Answer{Known: true, Next: NextHop{"lmtp", "unix:/run/a b", "a+b@example.org"}})
+	if _, err := c.Check(context.Background(), box("a"), box("cut")); err == nil {
+		t.Error("a next hop without a user: got no error")
+	}
 }
 
 func TestChildThatEndsIsStartedAgain(t *testing.T) {

@@ -36,18 +36,28 @@ func serviceCommands() []*cli.Command {
 	stopTimeout := &cli.DurationFlag{Name: "stop-timeout", Value: 30 * time.Second, Usage: "without systemd: when stopping, kill a daemon `TIME` after SIGTERM"}
 	return []*cli.Command{
 		{
-			Name: "start", Usage: "start the daemons in the background", UsageText: "zmctl start [--direct] [DAEMON...]",
+			Name: "start", Usage: "start the daemons in the background", UsageText: "zmctl start [--direct] [DAEMON...]\n   zmctl start --accepting",
 			Description: `Starts the daemons that are not running, and returns when they are ready. If a daemon exits
-instead, its output is printed.
+instead, its output is printed. With --accepting it starts no daemon: new mail is accepted again after
+zmctl stop --accepting.
 ` + serviceHelp,
-			Flags:  []cli.Flag{direct, stopTimeout},
+			Flags:  []cli.Flag{direct, stopTimeout, &cli.BoolFlag{Name: "accepting", Usage: "accept new mail again"}},
 			Action: func(c *cli.Context) error { return runService(c, (*service.Service).Start) },
 		}, {
-			Name: "stop", Usage: "stop the daemons in order", UsageText: "zmctl stop [--direct] [DAEMON...]",
+			Name: "stop", Usage: "stop the daemons in order", UsageText: "zmctl stop [--direct] [DAEMON...]\n   zmctl stop --accepting [--until WHEN] [--reason TEXT]",
 			Description: `Stops smtpserver, then router, then scheduler, and returns when they have exited; each may
 finish its current work. This also ends a zmctl run in the foreground.
+
+With --accepting it stops no daemon, but has new mail refused, also after a restart, while the
+queue goes out: before the machine is moved or switched off. Other hosts get 421 in place of a
+greeting and keep their mail; users on the submission ports get 450, and submit exits 75. It ends
+at --until, or at zmctl start --accepting. zmctl status shows it, and zmctl undo reverts it. See
+docs/suspend.md.
+
+    zmctl stop --accepting --until 6h --reason "moving to the new machine"
 ` + serviceHelp,
-			Flags:  []cli.Flag{direct},
+			Flags: []cli.Flag{direct, &cli.BoolFlag{Name: "accepting", Usage: "refuse new mail, and stop no daemon"}, untilFlag(),
+				&cli.StringFlag{Name: "reason", Usage: "with --accepting: record `TEXT`; zmctl status and orders show it"}},
 			Action: func(c *cli.Context) error { return runService(c, (*service.Service).Stop) },
 		}, {
 			Name: "restart", Usage: "stop the daemons and start them again", UsageText: "zmctl restart [--direct] [DAEMON...]",
@@ -61,6 +71,12 @@ finish its current work. This also ends a zmctl run in the foreground.
 
 func runService(c *cli.Context, do func(*service.Service, context.Context, []string, io.Writer) error) error {
 	names := c.Args().Slice()
+	if c.Bool("accepting") {
+		return runAccepting(c)
+	}
+	if c.String("until")+c.String("reason") != "" {
+		return cli.Exit("zmctl stop: --until and --reason are for --accepting", config.ExitUsage)
+	}
 	if err := checkDaemons(names); err != nil {
 		return err
 	}

@@ -138,14 +138,27 @@ func suspend(c *cli.Context, s *suspension.Suspension) error {
 	if c.Bool("json") {
 		return text.PrintJSON(c.App.Writer, view.Suspensions([]*suspension.Suspension{x}))
 	}
-	fmt.Fprintf(c.App.Writer, "suspended: %s; order %s; zmctl resume %s ends it\n", x.Subject(), x.Order, x.Order)
 	if x.Accepting {
+		fmt.Fprintf(c.App.Writer, "new mail is refused; order %s; zmctl start --accepting ends it\n    what is queued goes out: zmctl queue --summary shows what is left\n", x.Order)
 		return nil
 	}
+	fmt.Fprintf(c.App.Writer, "suspended: %s; order %s; zmctl resume %s ends it\n", x.Subject(), x.Order, x.Order)
 	if !view.New(po, time.Now()).Runs("scheduler") {
 		fmt.Fprintln(c.App.Writer, "    no scheduler is running; the next one applies this")
 	}
 	return nil
+}
+
+// runAccepting has new mail refused, or accepted again.
+func runAccepting(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return cli.Exit("zmctl "+c.Command.Name+" --accepting concerns all new mail; name no daemon", config.ExitUsage)
+	}
+	s := &suspension.Suspension{Accepting: true}
+	if c.Command.Name == "stop" {
+		return suspend(c, s)
+	}
+	return resume(c, act.Resumption{Like: s})
 }
 
 func listSuspensions(c *cli.Context) error {
@@ -212,9 +225,15 @@ func resume(c *cli.Context, r act.Resumption) error {
 	if c.Bool("json") {
 		return text.PrintJSON(c.App.Writer, view.Suspensions(ended))
 	}
+	again := "suspends it"
 	for _, s := range ended {
+		if s.Accepting {
+			again = "refuses it"
+			fmt.Fprintln(c.App.Writer, "new mail is accepted")
+			continue
+		}
 		fmt.Fprintf(c.App.Writer, "resumed: %s\n", s.Subject())
 	}
-	fmt.Fprintf(c.App.Writer, "order %s; zmctl undo suspends it again\n", order)
+	fmt.Fprintf(c.App.Writer, "order %s; zmctl undo %s again\n", order, again)
 	return nil
 }

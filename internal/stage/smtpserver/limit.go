@@ -13,6 +13,9 @@ import (
 // admit reports whether a connection is within the limits, and counts it until it is
 // closed. A client above them gets 421.
 func (s *server) admit(c *connection) bool {
+	if s.refuseDrained(c) {
+		return false
+	}
 	addr := c.Client().Addr.Addr()
 	if c.uncount != nil || s.limits.Exempt(addr) {
 		return true
@@ -52,6 +55,9 @@ func tooMany(err error) string {
 func (h *handler) checkMail(m *session.Mail) *session.Reply {
 	if isSubmission(h.client.Role) && h.client.User == "" {
 		return session.NewReply(530, "5.7.0", "Authentication required") // RFC 6409 section 4.3
+	}
+	if r := h.checkDrain(); r != nil {
+		return r
 	}
 	addr := h.client.Addr.Addr()
 	if load, busy := h.limits.Busy(); busy && h.client.User == "" && !h.limits.Exempt(addr) {

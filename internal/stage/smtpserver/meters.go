@@ -136,6 +136,11 @@ func (s *server) serveMetrics() (stop func()) {
 		s.meters.known(string(role))
 	}
 	s.Metrics.Ask(0, func(put metrics.Put) {
+		accepting := 1.0
+		if s.drain.draining() {
+			accepting = 0
+		}
+		put("zmailer_smtpserver_accepting", accepting)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for c := range s.connections {
@@ -144,6 +149,7 @@ func (s *server) serveMetrics() (stop func()) {
 		for role := range s.protocols {
 			put("zmailer_smtpserver_connections", 0, string(role))
 		}
-	}, metrics.Family{Name: "zmailer_smtpserver_connections", Help: "Connections that are open.", Labels: []string{"role"}})
+	}, metrics.Family{Name: "zmailer_smtpserver_accepting", Help: "1 while new mail is accepted, 0 after zmctl stop --accepting."},
+		metrics.Family{Name: "zmailer_smtpserver_connections", Help: "Connections that are open.", Labels: []string{"role"}})
 	return s.Metrics.Serve(s.PostOffice, socket.ListenAlone, s.Log)
 }

@@ -74,6 +74,14 @@ func newOffice(t testing.TB) *running {
 func start(t testing.TB, change func(*Config)) *running {
 	t.Helper()
 	r := newOffice(t)
+	r.serve(change)
+	return r
+}
+
+// serve runs the server of a postoffice until the test ends.
+func (r *running) serve(change func(*Config)) {
+	t := r.t
+	t.Helper()
 	ready := make(chan []net.Addr, 1)
 	c := Config{
 		PostOffice: r.dir, FS: r.disk, Ports: Ports{Listen: on(session.RoleMX, anyPort)}, Hostname: "mx.example.org",
@@ -100,7 +108,6 @@ func start(t testing.TB, change func(*Config)) *running {
 			t.Logf("log:\n%s", r.log)
 		}
 	})
-	return r
 }
 
 // startSecured serves mx, submission, submissions, in this order, then what change adds, with

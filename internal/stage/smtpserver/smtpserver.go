@@ -68,6 +68,7 @@ type server struct {
 	meters       meters
 	flood        *slog.Logger // for what connections without a greeting can cause
 
+	drain             drain
 	memory            memory
 	holders           holders
 	disk, authTrouble logging.Trouble
@@ -221,6 +222,7 @@ func (s *server) serve(ctx context.Context, listeners []*listen.Listener) error 
 			}
 		})
 	}
+	defer s.followDrain(ctx)()
 	// The metrics are served before a program can read in the log that we listen.
 	defer s.serveMetrics()()
 	addrs := make([]net.Addr, len(listeners))

@@ -302,6 +302,10 @@ func (s *session) data(args string) {
 		s.reply("554 5.6.0 Message not accepted: %s", printable(known.Error()))
 		return
 	}
+	if errors.Is(err, errNotAccepting) {
+		s.reply("451 4.3.2 Message not accepted: %s", printable(err.Error()))
+		return
+	}
 	s.reply("451 4.3.0 Temporary storage failure: %s", printable(err.Error()))
 }
 

@@ -24,10 +24,13 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"time"
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/suspension"
+	"zmailer/internal/run/config"
 )
 
 // Config is one submission.
@@ -133,11 +136,32 @@ func (s *submission) submit(ctx context.Context) error {
 	return nil
 }
 
+// errNotAccepting means that operators have new mail refused.
+var errNotAccepting = errors.New("this host accepts no mail at the moment")
+
+// refused returns an error while operators have new mail refused. A list that cannot be read
+// refuses nothing: the scheduler raises an alarm about it.
+func refused(po *postoffice.PostOffice) error {
+	list, err := suspension.Read(po)
+	if err != nil {
+		return nil
+	}
+	now := time.Now()
+	if s := list.Accepting(now); s != nil {
+		return &Error{Code: config.ExitTempFail, Err: fmt.Errorf("%w: it was stopped %s", errNotAccepting, s.Details(now)),
+			Advice: "nothing was accepted; zmctl start --accepting ends that"}
+	}
+	return nil
+}
+
 // write stores the message in public/; commit or Abort follows.
 func (s *submission) write(po *postoffice.PostOffice) (*postoffice.Draft, error) {
 	lines, err := envelope.Append(nil, &s.env)
 	if err != nil {
 		return nil, &Error{Code: exitDataErr, Err: err}
+	}
+	if err := refused(po); err != nil {
+		return nil, err
 	}
 	draft, err := po.Submissions.NewDraft("submit")
 	if err != nil {

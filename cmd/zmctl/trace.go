@@ -14,15 +14,17 @@ import (
 	"zmailer/internal/admin/otlp"
 	"zmailer/internal/admin/trace"
 	"zmailer/internal/admin/view"
+	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/text"
 )
 
 func traceCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "trace",
-		Usage:     "show all steps of a message across all programs, with the time of each",
-		UsageText: "zmctl trace [--json | --otlp [--no-addresses]] [--log FILE]... [--logs-only] ID...",
+		Name:  "trace",
+		Usage: "show all steps of a message across all programs, with the time of each",
+		UsageText: "zmctl trace [--json | --otlp [--no-addresses]] [--log FILE]... [--logs-only] ID...\n" +
+			"zmctl trace [--since TIME] [--until TIME] [--limit N] [--full | --json] [--log FILE]... [--logs-only] WORD",
 		Description: `Combines the log, the message's history and the ledger: each step once, in order, with the
 time since the previous step; then each recipient with its outcome and the time that each
 phase took; then the messages that it caused, reports and copies, in the same way. It works
@@ -30,6 +32,13 @@ for queued mail and, as far back as the log reaches, for mail that is gone.
 
     zmctl trace S10117782A2CnLkQ0vB8C
     zmctl trace --log /var/log/zmailer.log.3.gz --logs-only S10117782A2CnLkQ0vB8C
+
+With WORD it searches the log, the rotated files included, and the queue: WORD is an address (as
+sender, recipient or recipient before aliases), a domain like @example.com, a Message-ID, a user
+who logged in, or a client's address or host name. It prints a line for each recipient.
+
+    zmctl trace alice@example.com --since yesterday
+    zmctl trace --full '<20261122.4711@client.example>'
 
 The log is that of this postoffice, as in zmctl log, with the files that were rotated since
 the message was accepted. With --log these files are read instead, text or JSON, compressed
@@ -46,13 +55,26 @@ Exit codes: 0 shown, 1 no such message, or a log could not be read.`,
 			&cli.BoolFlag{Name: "no-addresses", Usage: "with --otlp: leave out senders, recipients and the replies of hosts"},
 			&cli.StringSliceFlag{Name: "log", Usage: "read the log `FILE`, - for standard input; may be given several times"},
 			&cli.BoolFlag{Name: "logs-only", Usage: "use only the log"},
+			&cli.StringFlag{Name: "since", Usage: "with WORD: lines of the log since `TIME` like 15m, 2h, 3d, 15:04, 2026-11-22, today, yesterday"},
+			&cli.StringFlag{Name: "until", Usage: "with WORD: lines until `TIME`"},
+			&cli.IntFlag{Name: "limit", Value: 1000, Usage: "with WORD: the newest `N` messages, at most 1000"},
+			&cli.BoolFlag{Name: "full", Usage: "with WORD: print all steps of each message"},
 		},
 		Action: runTrace,
 	}
 }
 
 func runTrace(c *cli.Context) error {
-	ids, err := spoolIDs(c, "zmctl queue")
+	args, err := flagsBehind(c)
+	if err != nil {
+		return err
+	}
+	if len(args) == 1 {
+		if _, err := postoffice.ParseSpoolID(args[0]); err != nil {
+			return searchLog(c, args[0])
+		}
+	}
+	ids, err := spoolIDsOf(args)
 	if err != nil {
 		return err
 	}
@@ -105,9 +127,9 @@ func traceLog(c *cli.Context, t *view.Tracer) (done func(), err error) {
 			return nil, err
 		case err != nil: // the rest is shown without it
 		case found.File == "":
-			t.Log, t.Where = found.Each, []string{"the journal"}
+			t.Log, t.Scan, t.Where = found.Each, found.Scan, []string{"the journal"}
 		default:
-			t.Log, t.Where = found.Each, []string{found.File}
+			t.Log, t.Scan, t.Where = found.Each, found.Scan, []string{found.File}
 		}
 		return done, nil
 	}
@@ -133,6 +155,9 @@ func traceLog(c *cli.Context, t *view.Tracer) (done func(), err error) {
 			}
 		}
 		return nil
+	}
+	t.Scan = func(ctx context.Context, _ time.Time, pick logread.Pick, fn func([]byte) error) error {
+		return logread.ScanFiles(ctx, files, 0, pick, fn)
 	}
 	return done, nil
 }

@@ -107,6 +107,29 @@ func TestOp7LogHasWhoSentItAndWhichServerTookIt(t *testing.T) {
 		assert.Equal(t, e.Get("orig-rcpt"), original, word)
 	}
 
+	// The log is searched by each of them; what waits, too.
+	log := filepath.Join(openDir(t), "log")
+	write(t, log, h.Log())
+	for _, word := range []string{"alice@mta.example", "sales@mta.example", "carol@far.example", "<q1@laptop.example>", "alice", "127.0.0.1"} {
+		var life struct {
+			ID, User, Client string
+			MessageID        string `json:"message_id"`
+			Recipients       []struct {
+				Address, State, Relay, TLS string
+				Original                   string `json:"orig_rcpt"`
+			}
+		}
+		ask(t, h.Suite, &life, "trace", "--json", "--log", log, word, "--since", "1h")
+		assert.Equal(t, [3]string{life.ID, life.User, life.MessageID}, [3]string{id, "alice", "<q1@laptop.example>"}, word)
+		assert.Equal(t, len(life.Recipients), 3, word)
+		for _, r := range life.Recipients {
+			assert.Equal(t, r.Relay+" "+r.TLS, relay+" TLSv1.3", r.Address)
+			assert.Equal(t, r.Original == "sales@mta.example", r.Address == "carol@far.example", r.Address)
+		}
+	}
+	exits(t, h.Suite, 1, "zmctl", "trace", "--log", log, "nobody@mta.example")
+	exits(t, h.Suite, 64, "zmctl", "trace", "--log", log, "@")
+
 	// What waits is selected by the same facts.
 	for flag, values := range map[string][2]string{
 		"--user":       {"alice", "bob"},

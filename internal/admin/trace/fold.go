@@ -68,6 +68,9 @@ func (r *Recipient) take(s *Step) {
 }
 
 func (r *Recipient) answer(s *Step) {
+	if s.Told[0] == Log {
+		r.Relay, r.TLS, r.Cipher, r.Verified, r.Original = s.Relay, s.TLS, s.Cipher, s.Verified, cmp.Or(s.Original, r.Original)
+	}
 	r.Status, r.Last = cmp.Or(s.Status, r.Status), cmp.Or(s.Reply, r.Last)
 }
 

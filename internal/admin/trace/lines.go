@@ -30,6 +30,16 @@ func FromLog(l *logging.Line, id string) (s Step, ok bool) {
 	}
 	s = Step{Time: l.Time, Event: l.Event, Told: []string{Log}, Program: l.Program, Channel: l.Get("channel"), Host: l.Get("host"),
 		Status: l.Get("status"), Reply: l.Get("reply"), Who: l.Get("who"), from: l.Get("from"), size: l.Get("size")}
+	s.Relay, s.Original = l.Get("relay"), l.Get("orig-rcpt")
+	switch l.Event {
+	case "accepted":
+		s.in = In{Client: l.Get("client"), ClientName: l.Get("client-name"), Helo: l.Get("helo"), User: l.Get("user"), Protocol: l.Get("protocol"),
+			TLS: l.Get("tls"), Cipher: l.Get("cipher"), Verified: l.Get("verified")}
+	case "routed", "queued":
+		s.in.MessageID = l.Get("message-id")
+	default:
+		s.TLS, s.Cipher, s.Verified = l.Get("tls"), l.Get("cipher"), l.Get("verified")
+	}
 	s.Attempt, _ = strconv.Atoi(l.Get("attempt"))
 	s.count, _ = strconv.Atoi(l.Get("rcpts"))
 	s.Next, _ = time.Parse(time.RFC3339Nano, l.Get("next"))
@@ -75,13 +85,23 @@ func words(l *logging.Line, s *Step) string {
 	}
 	switch l.Event {
 	case "accepted":
-		return "accepted from <" + s.from + ">, " + s.size + " bytes, to " + recipients(s.count) + " in the envelope, from client " + l.Get("client")
+		return "accepted from <" + s.from + ">, " + s.size + " bytes, to " + recipients(s.count) + " in the envelope, from client " + origin(&s.in)
 	case "routed":
-		return "routed to " + recipients(s.count) + ", in the queue as " + l.Get("name")
+		text := "routed to " + recipients(s.count) + ", in the queue as " + l.Get("name")
+		if s.in.MessageID != "" {
+			text += ", Message-ID " + s.in.MessageID
+		}
+		return text
 	case "delivered", "failed", "deferred":
 		text := l.Event + " " + who
+		if s.Original != "" {
+			text += ", for <" + s.Original + ">"
+		}
 		if s.Attempt > 0 {
 			text += fmt.Sprintf(", attempt %d", s.Attempt)
+		}
+		if s.Relay != "" {
+			text += ", by " + s.Relay + protection(s.TLS, s.Verified, "the server")
 		}
 		text += ": " + strings.TrimSpace(s.Status+" "+s.Reply)
 		if !s.Next.IsZero() {
@@ -119,6 +139,32 @@ func words(l *logging.Line, s *Step) string {
 		return "a report that it is " + s.Kind + " goes to <" + l.Get("rcpt") + ">, about " + recipients(number(l.Get("recipients"))) + ": " + s.Other
 	}
 	return plain(l)
+}
+
+// origin returns where a message came from.
+func origin(in *In) string {
+	text := in.Client
+	if in.ClientName != "" {
+		text += " (" + in.ClientName + ")"
+	}
+	if in.User != "" {
+		text += ", user " + in.User
+	}
+	if in.Protocol != "" {
+		text += ", by " + in.Protocol
+	}
+	return text + protection(in.TLS, in.Verified, "the client")
+}
+
+// protection returns what protected a connection.
+func protection(version, verified, side string) string {
+	switch {
+	case version == "":
+		return ""
+	case verified == "true":
+		return ", " + version + ", " + side + " verified"
+	}
+	return ", " + version
 }
 
 const clock = "2006-01-02 15:04:05"

@@ -66,7 +66,8 @@ func (s *Step) also(o *Step) {
 	if !slices.Contains(s.Told, o.Told[0]) {
 		s.Told = append(s.Told, o.Told...)
 	}
-	for _, f := range []struct{ to, from *string }{{&s.Who, &o.Who}, {&s.Status, &o.Status}, {&s.Reply, &o.Reply}, {&s.Channel, &o.Channel}, {&s.Host, &o.Host}, {&s.Kind, &o.Kind}} {
+	for _, f := range []struct{ to, from *string }{{&s.Who, &o.Who}, {&s.Status, &o.Status}, {&s.Reply, &o.Reply}, {&s.Channel, &o.Channel}, {&s.Host, &o.Host}, {&s.Kind, &o.Kind},
+		{&s.Relay, &o.Relay}, {&s.TLS, &o.TLS}, {&s.Cipher, &o.Cipher}, {&s.Verified, &o.Verified}, {&s.Original, &o.Original}} {
 		*f.to = cmp.Or(*f.to, *f.from)
 	}
 	s.Attempt, s.count = cmp.Or(s.Attempt, o.Attempt), cmp.Or(s.count, o.count)
@@ -89,7 +90,8 @@ func New(id string, accepted time.Time, steps []Step, until time.Time) *Life {
 			}
 		}
 		switch s.Event {
-		case "accepted", "routed":
+		case "accepted", "routed", "queued":
+			l.In.add(&s.in)
 			if s.from != "" {
 				l.From, l.HasFrom = s.from, true
 			}

@@ -9,7 +9,10 @@
 // source has is left out, and counted where its number is known.
 package trace
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Sources of a step.
 const (
@@ -38,6 +41,13 @@ type Step struct {
 	Other string `json:"other,omitempty"`
 	Kind  string `json:"kind,omitempty"` // of a report
 	Text  string `json:"text"`
+	// Of a delivery: the server as name[address]:port, what protected the connection, and the
+	// recipient before aliases.
+	Relay    string `json:"relay,omitempty"`
+	TLS      string `json:"tls,omitempty"`
+	Cipher   string `json:"cipher,omitempty"`
+	Verified string `json:"verified,omitempty"`
+	Original string `json:"orig_rcpt,omitempty"`
 	// Fresh: attempts before it do not count any more.
 	Fresh bool `json:"fresh,omitempty"`
 
@@ -48,19 +58,26 @@ type Step struct {
 	Took  time.Duration `json:"-"`
 	timed bool          // one of the first three is known
 	from  string        // envelope sender, of accepted and routed
-	count int           // recipients, of accepted and routed
+	in    In
+	count int // recipients, of accepted and routed
 	size  string
 }
 
 // Recipient is what became of one.
 type Recipient struct {
-	Address  string    `json:"address"`
-	Channel  string    `json:"channel,omitempty"`
-	Host     string    `json:"host,omitempty"`
-	State    string    `json:"state"`
-	Attempts int       `json:"attempts"`
-	Status   string    `json:"status,omitempty"`
-	Last     string    `json:"last,omitempty"` // last answer
+	Address  string `json:"address"`
+	Channel  string `json:"channel,omitempty"`
+	Host     string `json:"host,omitempty"`
+	State    string `json:"state"`
+	Attempts int    `json:"attempts"`
+	Status   string `json:"status,omitempty"`
+	Last     string `json:"last,omitempty"` // last answer
+	// Of the last attempt, see Step.
+	Relay    string    `json:"relay,omitempty"`
+	TLS      string    `json:"tls,omitempty"`
+	Cipher   string    `json:"cipher,omitempty"`
+	Verified string    `json:"verified,omitempty"`
+	Original string    `json:"orig_rcpt,omitempty"`
 	Next     time.Time `json:"next,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
 
@@ -96,12 +113,34 @@ type Caused struct {
 	Life *Life  `json:"life,omitempty"`
 }
 
+// In is how a message came in.
+type In struct {
+	MessageID  string `json:"message_id,omitempty"`
+	Client     string `json:"client,omitempty"` // address and port
+	ClientName string `json:"client_name,omitempty"`
+	Helo       string `json:"helo,omitempty"`
+	User       string `json:"user,omitempty"` // who logged in
+	Protocol   string `json:"protocol,omitempty"`
+	TLS        string `json:"tls,omitempty"`
+	Cipher     string `json:"cipher,omitempty"`
+	Verified   string `json:"verified,omitempty"` // the client's certificate
+}
+
+// add takes over what is not known yet.
+func (i *In) add(o *In) {
+	for _, f := range []struct{ to, from *string }{{&i.MessageID, &o.MessageID}, {&i.Client, &o.Client}, {&i.ClientName, &o.ClientName}, {&i.Helo, &o.Helo},
+		{&i.User, &o.User}, {&i.Protocol, &o.Protocol}, {&i.TLS, &o.TLS}, {&i.Cipher, &o.Cipher}, {&i.Verified, &o.Verified}} {
+		*f.to = cmp.Or(*f.to, *f.from)
+	}
+}
+
 // Life is all that is known of a message.
 type Life struct {
-	ID       string    `json:"id"`
-	From     string    `json:"from"`
-	HasFrom  bool      `json:"-"`
-	Size     string    `json:"size,omitempty"` // bytes
+	ID      string `json:"id"`
+	From    string `json:"from"`
+	HasFrom bool   `json:"-"`
+	Size    string `json:"size,omitempty"` // bytes
+	In
 	Accepted time.Time `json:"accepted"`
 	Ended    time.Time `json:"ended,omitzero"`
 	// State is that of its files; gone: there are none.

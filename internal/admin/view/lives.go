@@ -1,13 +1,13 @@
 package view
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"zmailer/internal/admin/logread"
 	"zmailer/internal/admin/trace"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/logging"
@@ -26,6 +26,8 @@ type Tracer struct {
 	// Log reads the log from about a time on; nil: there is none. It is called once for
 	// each level of messages that others have caused.
 	Log func(ctx context.Context, since time.Time, fn func(line []byte) error) error
+	// Scan is Log with a choice of lines, for Find; nil: there is none.
+	Scan func(ctx context.Context, since time.Time, pick logread.Pick, fn func(line []byte) error) error
 	// Where names what Log reads, for errors.
 	Where []string
 	Now   time.Time
@@ -111,18 +113,17 @@ func (t *Tracer) readLog(ctx context.Context, ids []postoffice.SpoolID) {
 	}
 	since = since.Add(-time.Minute)
 	for depth := 0; len(wanted) > 0 && depth < deepestTrace; depth++ {
+		set := make(map[string]bool, len(wanted))
 		for _, id := range wanted {
-			t.lines[id] = nil
+			t.lines[id], set[id] = nil, true
 		}
 		err := t.Log(ctx, since, func(line []byte) error {
-			for _, id := range wanted {
-				if !bytes.Contains(line, []byte(id)) {
-					continue
+			last := ""
+			linesAbout(line, set, func(id string) {
+				if l, ok := logging.ParseLine(line); ok && id != last {
+					t.lines[id], last = append(t.lines[id], l), id
 				}
-				if l, ok := logging.ParseLine(line); ok {
-					t.lines[id] = append(t.lines[id], l)
-				}
-			}
+			})
 			return ctx.Err()
 		})
 		if err != nil {

@@ -123,6 +123,11 @@ func overlay(l *trace.Life, m *Message, now time.Time) {
 	if l.Ended = (time.Time{}); m.HasSender {
 		l.From, l.HasFrom = m.Sender, true
 	}
+	for _, f := range []struct{ to, from *string }{{&l.MessageID, &m.MessageID}, {&l.User, &m.User}, {&l.Client, &m.Client}, {&l.ClientName, &m.ClientName}} {
+		if *f.to == "" {
+			*f.to = *f.from
+		}
+	}
 	if m.Size > 0 {
 		l.Size = fmt.Sprint(m.Size)
 	}
@@ -141,6 +146,9 @@ func overlay(l *trace.Life, m *Message, now time.Time) {
 		}
 		if r.Channel != "" {
 			x.Channel, x.Host = r.Channel, r.Host
+		}
+		if r.Original != "" {
+			x.Original = r.Original
 		}
 		if r.Last != "" {
 			x.Status, x.Last = r.Status, r.Last

@@ -1,0 +1,116 @@
+package view
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/admin/logread"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/run/assert"
+)
+
+// logged is one message of a log that a test writes.
+type logged struct {
+	id, from, rcpt, original, messageID, user, client string
+	at                                                time.Time
+}
+
+// writeMail writes the lines of messages with a program's own logger.
+func writeMail(log *slog.Logger, list []logged) {
+	for i := range list {
+		m := &list[i]
+		line := func(word string, args ...any) {
+			r := slog.NewRecord(m.at, slog.LevelInfo, word, 0)
+			r.Add(append([]any{"program", "x", "id", m.id}, args...)...)
+			_ = log.Handler().Handle(context.Background(), r)
+		}
+		line("accepted", "from", m.from, "size", 9, "rcpts", 1, "client", net.JoinHostPort(m.client, "25"), "user", m.user)
+		line("routed", "name", "1-2", "from", m.from, "rcpts", 1, "message-id", m.messageID)
+		line("delivered", "rcpt", m.rcpt, "channel", "smtp", "host", "h", "status", "2.0.0", "reply", "250 for alice@example.test", "attempt", 1, "orig-rcpt", m.original)
+	}
+}
+
+// Op7: a search finds exactly the messages whose sender, recipients, Message-ID, user or client
+// is the word, over rotated and compressed files, in text and in JSON.
+func TestOp7SearchFindsExactlyTheMessagesOfAWord(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	pick := func(list ...string) string { return list[r.IntN(len(list))] }
+	var all []logged
+	begin := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	for i := range 3000 {
+		at := begin.Add(time.Duration(i) * time.Second)
+		all = append(all, logged{id: postoffice.SpoolID{Ino: uint64(1000 + i), MTime: at.UnixNano()}.String(), at: at,
+			from:     pick("", "alice@example.test", "bob@example.test", "malice@example.test", `"a b=c"@example.test`, fmt.Sprintf("u%d@x.example", i)),
+			rcpt:     pick("Alice@Example.Test", "carol@far.example", "alice@example.test.example", "é@far.example", fmt.Sprintf("r%d@y.example", i)),
+			original: pick("", "", "sales@example.test"), messageID: fmt.Sprintf("<%d.%s@client.example>", i, pick("a", "b")), user: pick("", "alice", "jane&joe"), client: pick("192.0.2.7", "192.0.2.70", "2001:db8::1")})
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "log")
+	for i, name := range []string{"log.2.gz", "log.1", "log"} {
+		var b bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&b, nil))
+		if name == "log.1" {
+			log = slog.New(slog.NewJSONHandler(&b, nil))
+		}
+		writeMail(log, all[i*1000:(i+1)*1000])
+		text := b.Bytes()
+		if strings.HasSuffix(name, ".gz") {
+			var z bytes.Buffer
+			w := gzip.NewWriter(&z)
+			assert.Get(w.Write(text))(t)
+			assert.Must(t, w.Close())
+			text = z.Bytes()
+		}
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+		at := time.Now().Add(time.Duration(i-3) * time.Hour)
+		assert.Must(t, os.Chtimes(filepath.Join(dir, name), at, at))
+	}
+	source := &logread.Source{File: path}
+	for _, word := range []string{"alice@example.test", "ALICE@example.TEST", "bob@example.test", `"a b=c"@example.test`, "é@far.example", "sales@example.test", "<7.a@client.example>", "7.a@client.example",
+		"7.b@client.example", "alice", "jane&joe", "192.0.2.7", "2001:db8::1", "@far.example", "nobody@example.test", "r2999@y.example"} {
+		// The judge compares each message by itself.
+		var want []string
+		for _, m := range all {
+			has := func(s string) bool { return strings.EqualFold(strings.Trim(s, "<>"), strings.Trim(word, "<>")) }
+			inDomain := func(s string) bool {
+				return strings.HasPrefix(word, "@") && strings.HasSuffix(strings.ToLower(s), word) && s != word
+			}
+			if has(m.from) || has(m.rcpt) || has(m.original) || has(m.messageID) || has(m.user) || has(m.client) || inDomain(m.from) || inDomain(m.rcpt) || inDomain(m.original) {
+				want = append(want, m.id)
+			}
+		}
+		most := 1000
+		left := max(len(want)-most, 0)
+		want = want[left:]
+		tracer := &Tracer{Now: begin.Add(24 * time.Hour), Scan: source.Scan, Log: source.Each}
+		found, err := tracer.Find(context.Background(), Search{Word: word})
+		assert.Must(t, err)
+		var got []string
+		for _, l := range found.Lives {
+			got = append(got, l.ID)
+			assert.Equal(t, len(l.Steps), 3, "steps of %s", l.ID)
+		}
+		if !slices.Equal(got, want) || found.More != left {
+			t.Errorf("%s: found %d and %d more, want %d and %d", word, len(got), found.More, len(want), left)
+		}
+	}
+	tracer := &Tracer{Now: begin, Scan: source.Scan}
+	found := assert.Get(tracer.Find(context.Background(), Search{Word: "alice", Since: begin.Add(2999 * time.Second), Until: begin.Add(3000 * time.Second)}))(t)
+	if len(found.Lives) > 1 {
+		t.Errorf("%d messages of the last second", len(found.Lives))
+	}
+	if _, err := tracer.Find(context.Background(), Search{Word: "@"}); err == nil {
+		t.Error("a search for what each line has was made")
+	}
+}

@@ -1,0 +1,55 @@
+package text
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"zmailer/internal/admin/view"
+	"zmailer/internal/run/human"
+	"zmailer/internal/ui/term"
+)
+
+// PrintFound prints a line for each recipient of the messages that a search has found.
+func PrintFound(w io.Writer, found *view.Found, q *view.Search) {
+	p, t := term.For(w), term.NewTable(w)
+	fmt.Fprint(t, p.Heading("ACCEPTED\tID\tFROM\tTO\tOUTCOME\tSERVER\tREPLY\n"))
+	for _, l := range found.Lives {
+		from := "<" + human.Clean(l.From) + ">"
+		if !l.HasFrom {
+			from = "(not known)"
+		}
+		head := p.Faint(l.Accepted.Local().Format(time.DateTime)) + "\t" + l.ID + "\t" + from
+		n, shown := 0, 0
+		for i := range l.Recipients {
+			r := &l.Recipients[i]
+			if !q.Concerns(l, r) {
+				n++
+				continue
+			}
+			if shown == shownRecipients {
+				n += len(l.Recipients) - i
+				break
+			}
+			shown++
+			to := "<" + human.Clean(r.Address) + ">"
+			if r.Original != "" {
+				to = "<" + human.Clean(r.Original) + "> as " + to
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", head, to, p.State(r.State, strings.TrimSpace(r.State+" "+human.Clean(r.Status))),
+				cmp.Or(human.Clean(r.Relay), "-"), human.Cut(human.Clean(view.OneLine(r.Last)), 120))
+		}
+		if shown == 0 {
+			fmt.Fprintf(t, "%s\t%s\t%s\t-\t\n", head, human.Count(n+l.Untold, "recipient"), cmp.Or(l.State, "-"))
+		}
+	}
+	_ = t.Flush() // see PrintLife
+	if found.More > 0 {
+		fmt.Fprintf(w, "Older messages were left out; --since, --until and --limit choose others.\n")
+	}
+	if found.Unsearched {
+		fmt.Fprintf(w, "The queue is too long to be searched here; zmctl queue --from, --to and --message-id search all of it.\n")
+	}
+}

@@ -18,6 +18,9 @@ SOAKMIME ?= 50000
 SOAKFATES ?= 100000
 # Recipients of the message that waits for 1,000 attempts in make soak; make test has 1000.
 SOAKHISTORY ?= 10000
+# Recipients that each of 400 connections names in make soak, as root; 0: not at all. make attack
+# has 2000.
+SOAKRCPTS ?= 10000
 # The same of make disk, and the file systems: also ext4-journal and ext4-writeback.
 IMAGES ?= 20
 DISKFS ?= ext4,xfs
@@ -187,6 +190,7 @@ soak: build
 	$(MAKE) sessions SESSIONS=$(SOAKSESSIONS)
 	$(GO) test ./internal/stage/scheduler/engine -count=1 -run TestDur1EveryRecipientHasOneEnd -fates $(SOAKFATES)
 	$(GO) test ./internal/stage/scheduler/store -count=1 -run TestDel2HistoryIsBounded -history-recipients $(SOAKHISTORY)
+	@if [ $(SOAKRCPTS) != 0 ]; then $(MAKE) attack ATTACKFLAGS="-run=Atk1Recipients -args -recipients=$(SOAKRCPTS)"; fi
 	@if [ $(SOAKIMAGES) != 0 ]; then $(MAKE) disk IMAGES=$(SOAKIMAGES); fi
 
 # The same without hands in the spool: load, kills, signals, reloads, operations, few file

@@ -146,7 +146,7 @@ func (s *server) readProxy(c *connection) error {
 }
 
 // stop ends the connections: those without a transaction now, the others as their
-// transactions end, all when StopTimeout is over.
+// transactions end, all when StopTimeout is over: with 421 those that wait for their clients.
 func (s *server) stop() error {
 	s.mu.Lock()
 	s.stopping = true
@@ -163,9 +163,19 @@ func (s *server) stop() error {
 	s.mu.Lock()
 	s.Log.Warn("cut", "connections", len(s.connections), "after", s.StopTimeout)
 	for c := range s.connections {
-		c.Cut()
+		c.Evict()
 	}
 	s.cancel()
+	s.mu.Unlock()
+	select {
+	case <-s.idle:
+		return nil
+	case <-time.After(lastReplyTime):
+	}
+	s.mu.Lock()
+	for c := range s.connections {
+		c.Cut()
+	}
 	s.mu.Unlock()
 	select {
 	case <-s.idle:

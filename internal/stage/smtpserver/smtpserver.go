@@ -47,6 +47,8 @@ const (
 	defaultTimeout     = 5 * time.Minute
 	defaultStopTimeout = 30 * time.Second
 	defaultTLSTimeout  = time.Minute
+	// lastReplyTime is how long the last reply to a client may take when smtpserver stops.
+	lastReplyTime = time.Second
 	// killGrace is how long cut connections may take to return from a system call.
 	killGrace = 10 * time.Second
 )

@@ -203,14 +203,17 @@ func TestStopLetsTransactionsFinish(t *testing.T) {
 	assert.Equal(t, len(r.names("router")), 5)
 }
 
-// A17: the deadline.
+// A17: the deadline. Clients that have not finished get 421.
 func TestStopCutsWhatDoesNotFinish(t *testing.T) {
 	r := start(t, func(c *Config) { c.StopTimeout = 20 * time.Millisecond })
-	r.greeted().begin().data().send("half")
-	chunks := r.greeted().begin()
+	data, chunks, mail := r.greeted().begin().data(), r.greeted().begin(), r.greeted().begin()
+	data.send("half")
 	chunks.chunk("ha\r\n", "")
 	chunks.expect("250")
 	r.ended()
+	for _, p := range []*client{data, chunks, mail} {
+		p.end("421 4.3.2")
+	}
 	r.nothing()
 	r.log.Expect(t, 1, "msg=cut")
 }

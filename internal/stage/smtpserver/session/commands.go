@@ -319,7 +319,7 @@ func (c *Conn) receive() {
 	case c.content.broken != nil:
 		r = replyLost // mostly no one reads it
 		if errors.Is(c.err, errEvicted) {
-			r = replyEvicted
+			r = c.evictedReply()
 		}
 		c.err = nil
 	}

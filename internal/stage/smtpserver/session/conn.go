@@ -154,8 +154,16 @@ func (c *Conn) serve() {
 	case errors.Is(c.err, errTimeout):
 		c.reply(replyTimeout)
 	case errors.Is(c.err, errEvicted):
-		c.reply(replyEvicted)
+		c.reply(c.evictedReply())
 	}
+}
+
+// evictedReply returns the last reply of a connection that Evict has ended.
+func (c *Conn) evictedReply() *Reply {
+	if c.isStopping() {
+		return replyStopping
+	}
+	return replyEvicted
 }
 
 // greet sends the greeting.

@@ -304,6 +304,12 @@ func (w *wire) isWanted() bool {
 	return !w.evicted && (!w.stopping || w.busy)
 }
 
+func (w *wire) isStopping() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stopping
+}
+
 func (w *wire) isEvicted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -3,6 +3,7 @@ package smtpserver
 import (
 	"encoding/base64"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -221,6 +222,66 @@ func FuzzDecodeResponse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		if b, ok := decodeResponse(text); ok && (b == nil || len(b) > len(text)) {
 			t.Errorf("%q: %q", text, b)
+		}
+	})
+}
+
+// FuzzAuth gives AUTH any argument and any responses: the first line of text, and the others.
+// Only the right password makes a user, and each exchange has an end.
+func FuzzAuth(f *testing.F) {
+	secret := b64("\x00jane\x00secret")
+	for _, seed := range []string{
+		"PLAIN " + secret, "plain\n" + secret, "PLAIN =\n" + secret, "PLAIN " + b64("\x00jane\x00wrong"), "LOGIN\n" + b64("jane") + "\n" + b64("secret"),
+		"LOGIN " + b64("jane") + "\n" + b64("secret"), "LOGIN\n*", "SCRAM-SHA-256 " + b64("n,,n=jane,r=abc") + "\n" + b64("c=biws,r=abc,p=x"),
+		"PLAIN !", "PLAIN a b", "", "GSSAPI", "PLAIN " + b64("\x00\x00"), "SCRAM-SHA-256 " + b64("p=x,,n=,r="), "PLAIN\n" + strings.Repeat("A", 12000),
+	} {
+		f.Add(seed)
+	}
+	text, _, err := passwd.Change{User: "jane", Password: "secret", SCRAM: true}.Apply(nil)
+	assert.Must(f, err)
+	users := filepath.Join(f.TempDir(), "users")
+	assert.Must(f, os.WriteFile(users, text, 0o600))
+	office := newOffice(f)
+	s := assert.Get(newServer(Config{PostOffice: office.dir, FS: office.disk, Hostname: "mx.example.org",
+		Ports: Ports{Listen: on(session.RoleSubmission, anyPort)}, Users: UsersConfig{Source: "file:" + users, Delay: 1}}))(f)
+	f.Cleanup(s.cancel)
+	f.Fuzz(func(t *testing.T, said string) {
+		h := s.newHandler(session.Client{Role: session.RoleSubmission, Addr: netip.MustParseAddrPort("127.0.0.1:1")}, nil).(*handler)
+		defer h.Close()
+		lines := strings.Split(said, "\n")
+		asked := 0
+		r := h.Auth(lines[0], func(string) (string, error) {
+			if asked++; asked >= len(lines) {
+				return "", session.ErrLost
+			}
+			return lines[asked], nil
+		})
+		if asked > authSteps {
+			t.Errorf("%d challenges", asked)
+		}
+		if r == nil {
+			if asked < len(lines) {
+				t.Error("no reply to a client that is there")
+			}
+			return
+		}
+		switch r.Code {
+		case 235:
+			has := false
+			for _, word := range strings.Fields(said) {
+				b, _ := decodeResponse(word)
+				has = has || strings.Contains(string(b), "secret")
+			}
+			if h.client.User != "jane" || !has && !strings.HasPrefix(strings.ToUpper(said), "SCRAM") {
+				t.Errorf("%q made %q", said, h.client.User)
+			}
+			return
+		case 501, 504, 535:
+		default:
+			t.Errorf("%q: reply %d", said, r.Code)
+		}
+		if h.client.User != "" {
+			t.Errorf("%q: reply %d, and user %q", said, r.Code, h.client.User)
 		}
 	})
 }

@@ -216,7 +216,8 @@ func (s *Session) change(code byte, data []byte) (Change, bool) {
 		c.Kind = map[byte]Kind{ansAddField: AddField, ansInsertField: InsertField, ansChangeField: ChangeField}[code]
 		var two bool
 		c.Name, c.Value, two = strings2(data)
-		if c.Value != "" && !s.spaces() {
+		// Without a value a change is a removal.
+		if (c.Value != "" || c.Kind != ChangeField) && !s.spaces() {
 			c.Value = " " + c.Value
 		}
 		return c, two

@@ -159,7 +159,7 @@ func TestChangesHaveTheirParameters(t *testing.T) {
 	s := open(t, e)
 	_, changes := through(t, s, nil)
 	assert.Same(t, changes, []Change{{Kind: AddRecipient, Address: "<n@n.example>", Params: "NOTIFY=NEVER"}, {Kind: AddRecipient, Address: "<m@n.example>"},
-		{Kind: ChangeSender, Address: "<s@n.example>", Params: "SIZE=1"}, {Kind: ChangeSender, Address: "<>"}, {Kind: InsertField, Index: 1, Name: "X-A"}})
+		{Kind: ChangeSender, Address: "<s@n.example>", Params: "SIZE=1"}, {Kind: ChangeSender, Address: "<>"}, {Kind: InsertField, Index: 1, Name: "X-A", Value: " "}})
 }
 
 // Peer7: a filter that is shut down has the client's connection closed.

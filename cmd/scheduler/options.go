@@ -1,8 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -54,13 +53,18 @@ func applyStart(c *cli.Context, cfg *engine.Config) error {
 
 // checkConfig reports errors and warnings in scheduler.conf.
 func checkConfig(settings *config.Config, stdout, stderr io.Writer) error {
-	var said bytes.Buffer
-	err, out := error(nil), stdout
-	if !scheduler.CheckConfig(settings, checkTLSPolicy, &said) {
-		err, out = cli.Exit("", config.ExitConfig), stderr
+	errs, warnings := config.Sort(scheduler.CheckConfig(settings, checkTLSPolicy))
+	for _, w := range config.Errors(warnings) {
+		fmt.Fprintln(stdout, w)
 	}
-	_, werr := said.WriteTo(out)
-	return errors.Join(err, werr)
+	if errs != nil {
+		for _, err := range config.Errors(errs) {
+			fmt.Fprintln(stderr, err)
+		}
+		return cli.Exit("", config.ExitConfig)
+	}
+	_, err := fmt.Fprintln(stdout, scheduler.Describe(settings))
+	return err
 }
 
 // checkTLSPolicy checks a clause's tls= as ta-smtp will at its start.

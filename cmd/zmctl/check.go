@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/admin/repair"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/confine"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/text"
 )
@@ -236,24 +237,36 @@ func checkConfigCommand() *cli.Command {
 		Name:      "check-config",
 		Usage:     "check the configuration",
 		UsageText: "zmctl check-config [--json]",
-		Description: `Reads zmailer.conf, scheduler.conf, the router's tables and those of ta-smtp (replies,
-discard-ehlo-keywords, tls, credentials, dkim and its keys) as the programs do, and prints each
-error with file, line, column and reason. Of scheduler.conf it prints all errors, and warnings:
-clauses that are never reached, programs that do not exist, routes to channels that no clause
-serves.
+		Description: `Reads all that a start reads, by the same functions and as the same user: zmailer.conf,
+scheduler.conf, the router's tables and router.star, smtpserver's certificates with their keys,
+access rules and passwords, and the files of ta-smtp (replies, discard-ehlo-keywords, tls,
+credentials, dkim and its keys). It prints every error with file, line, cause and, where there
+is one, the remedy; and warnings: settings and keys that are there twice, certificates that end
+within 14 days, clauses that are never reached or match no host, programs that do not exist,
+routes to channels that no clause serves.
 
-The command changes nothing and asks no daemon. Use it before zmctl reload. Exit codes: 0 the
-configuration can be used, 78 it cannot.`,
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object with a line for each message"}},
+The command changes nothing and asks no daemon. zmctl start, restart, reload and run do the same
+first, and leave what runs alone if there are errors. Exit codes: 0 the configuration can be
+used, 78 it cannot.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object with a line for each message"},
+			&cli.BoolFlag{Name: check.HereFlag, Hidden: true},
+		},
 		Action: func(c *cli.Context) error {
 			if err := noArguments(c); err != nil {
 				return err
 			}
 			settings, err := config.FromCLI(c)
+			if c.Bool(check.HereFlag) {
+				if derr := confine.BecomeDaemon(settings); derr != nil {
+					return derr
+				}
+				settings, err = config.FromCLI(c) // as that user
+			}
+			found, err := check.ConfigAsDaemon(c.Context, settings, err)
 			if err != nil {
 				return err
 			}
-			found := check.Config(settings)
 			if c.Bool("json") {
 				if err := text.PrintJSON(c.App.Writer, found); err != nil {
 					return err

@@ -21,6 +21,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"zmailer/internal/run/config"
 )
 
 // Nobody is the privilege of a value whose file's owner is unknown or not trusted (M48).
@@ -49,6 +51,7 @@ type Options struct {
 	Keep     time.Duration // how long answers are remembered, also "no such key"; 0: not at all
 	Parallel int           // lookups at the same time; 0: DefaultParallel
 	Programs string        // the directory of the program lookup; "": that of this program
+	Keeper   config.Keeper // of text files; may be nil
 	Now      func() time.Time
 	Log      *slog.Logger
 }

@@ -2,16 +2,78 @@ package check
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 	"strings"
+	"sync"
+	"time"
 
+	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/confine"
 	"zmailer/internal/run/human"
+	"zmailer/internal/stage/mailbox"
 	"zmailer/internal/stage/router"
 	"zmailer/internal/stage/router/route"
 	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/smtpserver"
 	"zmailer/internal/stage/tasmtp"
 	"zmailer/internal/stage/tasmtp/tlspolicy"
 )
+
+// Loader is what one program does with its configuration before it serves. The program itself
+// starts, and reads its configuration again, with the same functions.
+type Loader struct {
+	Program string
+	// Check returns all errors and warnings, joined.
+	Check func(*config.Config) error
+	// Fine returns what is printed when there is no error; nil: nothing.
+	Fine func(*config.Config) string
+}
+
+// Loaders returns those of all programs that serve a postoffice. A new setting or file is read
+// by the loader of its stage (docs/HACKING.md).
+func Loaders() []Loader {
+	return []Loader{
+		{"zmctl", checkCommon, nil},
+		{"scheduler", checkScheduler, scheduler.Describe},
+		{"router", checkRouter, says("the router's tables can be used")},
+		{"smtpserver", smtpserver.CheckConfig, says("the files of smtpserver can be used")},
+		{"ta-smtp", tasmtp.CheckConfig, says("the tables of ta-smtp can be used")},
+		{"ta-mailbox", mailbox.CheckConfig, nil},
+	}
+}
+
+func says(text string) func(*config.Config) string {
+	return func(*config.Config) string { return text }
+}
+
+// checkCommon checks what concerns all programs.
+func checkCommon(c *config.Config) error {
+	var odd []error
+	for _, w := range append(c.Doubled(), c.Retired()...) {
+		w := *w
+		w.Warning = true
+		odd = append(odd, &w)
+	}
+	return errors.Join(append(odd, confine.Check(c))...)
+}
+
+func checkScheduler(c *config.Config) error {
+	return scheduler.CheckConfig(c, func(policy string) error {
+		_, err := tlspolicy.ParsePolicy(policy, "")
+		return err
+	})
+}
+
+func checkRouter(c *config.Config) error {
+	cfg, err := router.ConfigFrom(c)
+	return c.Locate(errors.Join(err, route.CheckTables(cfg.Config)))
+}
 
 // Configuration is what the programs report about a configuration.
 type Configuration struct {
@@ -24,53 +86,133 @@ type Configuration struct {
 type ConfigLine struct {
 	Program string `json:"program"`
 	Text    string `json:"text"`
-	Wrong   bool   `json:"-"` // the program cannot use its configuration
+	// File, Line, Cause and Remedy are those of an error or a warning.
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Cause   string `json:"cause,omitempty"`
+	Remedy  string `json:"remedy,omitempty"`
+	Warning bool   `json:"warning,omitempty"`
+	Wrong   bool   `json:"error,omitempty"` // the program cannot use its configuration
 }
 
-// Config checks what scheduler, router and ta-smtp read, by the functions that they start
-// with: every daemon starts with a configuration that is usable.
-func Config(settings *config.Config) *Configuration {
+// Config runs the loader of each program, as the user that this process is. parse is the error
+// of reading zmailer.conf, if there was one.
+func Config(settings *config.Config, parse error) *Configuration {
 	c := &Configuration{Usable: true, Lines: []ConfigLine{}}
-	var said bytes.Buffer
-	ok := scheduler.CheckConfig(settings, func(policy string) error {
-		_, err := tlspolicy.ParsePolicy(policy, "")
-		return err
-	}, &said)
-	if !ok {
-		c.fail(config.ExitConfig)
+	seen := map[string]bool{}
+	c.result("zmctl", parse, seen)
+	if settings == nil {
+		return c
 	}
-	for line := range strings.Lines(said.String()) {
-		c.add("scheduler", !ok, strings.TrimRight(line, "\n"))
+	notes := &collector{}
+	settings.SetKeeper(notes)
+	defer settings.SetKeeper(nil)
+	for _, l := range Loaders() {
+		err := l.Check(settings)
+		if c.result(l.Program, errors.Join(err, notes.take()), seen) && l.Fine != nil {
+			c.Lines = append(c.Lines, ConfigLine{Program: l.Program, Text: l.Fine(settings)})
+		}
 	}
-	cfg, err := router.ConfigFrom(settings)
-	if err == nil {
-		err = route.CheckTables(cfg.Config)
-	}
-	c.result("router", err, "the router's tables can be used")
-	for _, r := range settings.Retired() {
-		c.add("ta-smtp", false, r.Error())
-	}
-	c.result("ta-smtp", tasmtp.CheckConfig(settings), "the tables of ta-smtp can be used")
 	return c
 }
 
-func (c *Configuration) result(program string, err error, fine string) {
-	if err == nil {
-		c.add(program, false, fine)
+// collector is told of warnings in files that can be used.
+type collector struct {
+	mu   sync.Mutex
+	list []error
+}
+
+func (c *collector) Good(_ string, _ []byte, _ uint32, warnings error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = append(c.list, config.Errors(warnings)...)
+}
+
+func (c *collector) Bad(string, error, bool) {}
+
+func (c *collector) Last(string) *config.Kept { return nil }
+
+// certificateWarning is how long before its end a certificate is warned of.
+const certificateWarning = 14 * 24 * time.Hour
+
+// Expires warns of a certificate that ends soon.
+func (c *collector) Expires(path string, at time.Time) {
+	if time.Until(at) >= certificateWarning {
 		return
 	}
-	code := config.Exit(err)
-	if program == "ta-smtp" {
-		code = config.ExitConfig // every error of it is one of its tables
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = append(c.list, &config.Error{File: path, Warning: true, Reason: "the certificate ends at " + at.UTC().Format(time.RFC3339), Remedy: "renew it: clients that verify it will not send"})
+}
+
+func (c *collector) take() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := c.list
+	c.list = nil
+	return errors.Join(list...)
+}
+
+// result adds what a program reports, and reports whether that can be used. What two of them
+// report alike is said once.
+func (c *Configuration) result(program string, err error, seen map[string]bool) (usable bool) {
+	usable = true
+	for _, err := range config.Errors(err) {
+		line := lineOf(program, err)
+		usable = usable && !line.Wrong
+		if line.Wrong {
+			c.fail(config.ExitConfig)
+		}
+		if !seen[line.Text] {
+			seen[line.Text] = true
+			c.Lines = append(c.Lines, line)
+		}
 	}
-	c.fail(code)
-	for line := range strings.Lines(err.Error()) {
-		c.add(program, true, strings.TrimRight(line, "\n"))
+	return usable
+}
+
+func lineOf(program string, err error) ConfigLine {
+	line := ConfigLine{Program: program, Text: human.Clean(err.Error()), Wrong: true}
+	bad := (*config.Error)(nil)
+	if !errors.As(err, &bad) {
+		line.Cause = line.Text
+		return line
 	}
+	line.File, line.Line, line.Column, line.Remedy = bad.File, bad.Line, bad.Column, human.Clean(bad.Remedy)
+	line.Cause = human.Clean(bad.Reason)
+	if bad.Err != nil {
+		line.Cause += ": " + human.Clean(bad.Err.Error())
+	}
+	line.Warning, line.Wrong = bad.Warning, !bad.Warning
+	return line
 }
 
 func (c *Configuration) fail(code int) { c.Usable, c.Code = false, max(c.Code, code) }
 
-func (c *Configuration) add(program string, wrong bool, text string) {
-	c.Lines = append(c.Lines, ConfigLine{Program: program, Text: human.Clean(text), Wrong: wrong})
+// HereFlag has zmctl check-config read as the user of the daemons, in its own process.
+const HereFlag = "as-daemon"
+
+// ConfigAsDaemon is Config as the user that a start would use: root has a process of its own
+// check, which becomes DAEMONUSER first.
+func ConfigAsDaemon(ctx context.Context, settings *config.Config, parse error) (*Configuration, error) {
+	if settings == nil || os.Geteuid() != 0 || settings.String("DAEMONUSER", "") == "" || confine.Check(settings) != nil {
+		return Config(settings, parse), nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, self, "check-config", "--json", "--"+HereFlag)
+	cmd.Env, cmd.Stderr = service.Environment(settings), &stderr
+	out, err := cmd.Output()
+	found := &Configuration{}
+	if jerr := json.Unmarshal(out, found); jerr != nil {
+		return nil, fmt.Errorf("check the configuration as %s: %w: %s", settings.String("DAEMONUSER", ""), errors.Join(err, jerr), strings.TrimSpace(stderr.String()))
+	}
+	if !found.Usable {
+		found.Code = config.ExitConfig
+	}
+	return found, nil
 }

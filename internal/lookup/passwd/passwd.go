@@ -76,6 +76,7 @@ func Parse(name string, text []byte) (*Accounts, error) {
 	a := &Accounts{users: map[string]account{}}
 	var order []string
 	n := 0
+	var wrong config.Mistakes
 	for line := range bytes.Lines(text) {
 		n++
 		s := strings.TrimRight(string(line), "\r\n")
@@ -84,7 +85,10 @@ func Parse(name string, text []byte) (*Accounts, error) {
 		}
 		user, h, err := parseLine(s)
 		if err != nil {
-			return nil, &config.Error{File: name, Line: n, Reason: err.Error()}
+			if wrong.Add(&config.Error{File: name, Line: n, Reason: err.Error()}) {
+				break
+			}
+			continue
 		}
 		was, known := a.users[user]
 		if !known {
@@ -93,16 +97,21 @@ func Parse(name string, text []byte) (*Accounts, error) {
 		switch h := h.(type) {
 		case SCRAM:
 			if was.scram != nil {
-				return nil, &config.Error{File: name, Line: n, Reason: user + " has SCRAM keys already"}
+				wrong.Add(&config.Error{File: name, Line: n, Reason: user + " has SCRAM keys already"})
+				continue
 			}
 			was.scram = &h
 		default:
 			if was.password != nil {
-				return nil, &config.Error{File: name, Line: n, Reason: user + " has a password already"}
+				wrong.Add(&config.Error{File: name, Line: n, Reason: user + " has a password already"})
+				continue
 			}
 			was.password = h
 		}
 		a.users[user] = was
+	}
+	if err := wrong.Err(); err != nil {
+		return nil, err
 	}
 	for _, user := range order {
 		a.all = append(a.all, a.users[user])

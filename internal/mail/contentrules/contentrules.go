@@ -21,6 +21,7 @@
 package contentrules
 
 import (
+	"errors"
 	"log/slog"
 	"path"
 	"regexp"
@@ -54,8 +55,9 @@ const (
 
 // Options say how the files are read.
 type Options struct {
-	Now func() time.Time
-	Log *slog.Logger
+	Keeper config.Keeper // may be nil
+	Now    func() time.Time
+	Log    *slog.Logger
 }
 
 // Set is the files. It may be used by many goroutines; nil has no rules.
@@ -68,12 +70,16 @@ func Open(dir string, o Options) (*Set, error) {
 		return nil, nil
 	}
 	s := &Set{}
+	var errs []error
 	for p, name := range fileNames {
 		var err error
 		parse := func(file string, text []byte) (*list, error) { return parseFile(place(p), file, text) }
-		if s.files[p], err = config.OpenFile(path.Join(dir, name), parse, config.FileOptions{Now: o.Now, Log: o.Log}); err != nil {
-			return nil, err
+		if s.files[p], err = config.OpenFile(path.Join(dir, name), parse, config.FileOptions{Keeper: o.Keeper, Now: o.Now, Log: o.Log}); err != nil {
+			errs = append(errs, err)
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	return s, nil
 }

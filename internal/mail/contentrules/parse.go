@@ -17,6 +17,7 @@ import (
 // parseFile reads a file; its errors are *config.Error.
 func parseFile(at place, file string, text []byte) (*list, error) {
 	l := &list{}
+	var wrong config.Mistakes
 	for _, line := range logicalLines(string(text)) {
 		where := path.Base(file) + ":" + strconv.Itoa(line.number)
 		err := error(nil)
@@ -30,12 +31,15 @@ func parseFile(at place, file string, text []byte) (*list, error) {
 				l.steps = append(l.steps, s)
 			}
 		}
-		if err != nil {
-			return nil, &config.Error{File: file, Line: line.number, Reason: err.Error()}
+		if err != nil && wrong.Add(&config.Error{File: file, Line: line.number, Reason: err.Error()}) {
+			break
 		}
 	}
 	if err := l.endTable(); err != nil {
-		return nil, &config.Error{File: file, Line: strings.Count(string(text), "\n"), Reason: err.Error()}
+		wrong.Add(&config.Error{File: file, Line: strings.Count(string(text), "\n"), Reason: err.Error()})
+	}
+	if err := wrong.Err(); err != nil {
+		return nil, err
 	}
 	l.plain = !slices.ContainsFunc(l.steps, func(s step) bool { return s.table != nil || s.at != at })
 	return l, nil

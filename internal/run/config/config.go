@@ -9,8 +9,9 @@
 // It owns the directory of zmailer.conf only while WriteDefaults runs. What
 // survives a crash there: each file is whole or absent; what exists is not touched.
 //
-// Diagnostics: *Error names file, line, column and reason; a program that gets one prints
-// it and exits with ExitConfig.
+// Diagnostics: *Error names file, line, column, reason and remedy; a program that gets one
+// prints it and exits with ExitConfig. Load joins all errors of the file (see Errors), and
+// returns the settings that can be used with them.
 package config
 
 import "fmt"
@@ -30,7 +31,10 @@ type Error struct {
 	Line   int // 0: the file as a whole
 	Column int // in characters from 1; 0: the whole line
 	Reason string
-	Err    error // may be nil
+	Err    error  // may be nil
+	Remedy string // what the operator does about it; may be empty
+	// Warning: the rest can be used as it is, and this is hardly meant.
+	Warning bool
 }
 
 func (e *Error) Error() string {
@@ -41,9 +45,16 @@ func (e *Error) Error() string {
 			s = fmt.Sprintf("%s:%d", s, e.Column)
 		}
 	}
-	s += ": " + e.Reason
+	s += ": "
+	if e.Warning {
+		s += "warning: "
+	}
+	s += e.Reason
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
+	}
+	if e.Remedy != "" {
+		s += "; " + e.Remedy
 	}
 	return s
 }
@@ -57,10 +68,16 @@ type Config struct {
 
 	values  map[string]value
 	retired []*Error
+	doubled []*Error
+	keeper  Keeper
 }
 
 // Retired returns the settings of the file that are read and ignored, with the reason.
 func (c *Config) Retired() []*Error { return c.retired }
+
+// Doubled returns the settings of the file that a later line sets again: the later one counts.
+// A line that extends the value before, like RELAYNETS="${RELAYNETS} 192.0.2.0/24", is none.
+func (c *Config) Doubled() []*Error { return c.doubled }
 
 // value is one setting and where it was made.
 type value struct {

@@ -26,13 +26,15 @@ const (
 type FileOptions struct {
 	Required bool // it must be there; else one that is not there is empty
 	Secret   bool // it holds passwords: others than its owner and group must not read it
+	Keeper   Keeper
 	Now      func() time.Time
 	Log      *slog.Logger
 }
 
 // File is a file of a postmaster's beside zmailer.conf, parsed. It is read again when it
-// has changed; one that turns bad is refused, once, and what was read before stays. It
-// may be used by many goroutines.
+// has changed; one that turns bad is refused, once, and what was read before stays. One that
+// is bad when it is opened has the content that a Keeper saved. It may be used by many
+// goroutines.
 type File[T any] struct {
 	path  string
 	parse func(name string, text []byte) (T, error)
@@ -63,17 +65,55 @@ func OpenFile[T any](path string, parse func(name string, text []byte) (T, error
 	}
 	if err != nil {
 		err = f.bad(err)
-	} else if v, perr := parse(path, text); perr != nil {
-		err = perr
-	} else {
-		f.value = v
+	} else if err = f.use(text, info); err == nil {
+		f.absent = info == nil
+		return f, nil
 	}
+	f.failed = err.Error()
+	if f.useKept(err) {
+		return f, nil
+	}
+	return f, err
+}
+
+// use takes a content if it can be used.
+func (f *File[T]) use(text []byte, info fs.FileInfo) error {
+	v, err := f.parse(f.path, text)
+	err, warnings := Sort(err)
 	if err != nil {
-		f.failed = err.Error()
-		return f, err
+		return err
 	}
-	f.seen, f.absent = info, info == nil
-	return f, nil
+	f.value, f.seen = v, info
+	LogWarnings(f.o.Log, f.path, warnings)
+	switch {
+	case f.o.Keeper == nil:
+	case info == nil:
+		f.o.Keeper.Good(f.path, nil, 0, warnings)
+	default:
+		f.o.Keeper.Good(f.path, text, ownerOf(info), warnings)
+	}
+	return nil
+}
+
+// useKept takes the content that was saved when the file could be used last.
+func (f *File[T]) useKept(reason error) bool {
+	if f.o.Keeper == nil {
+		return false
+	}
+	k := f.o.Keeper.Last(f.path)
+	if k == nil {
+		f.o.Keeper.Bad(f.path, reason, false)
+		return false
+	}
+	v, err := f.parse(f.path, k.Text)
+	err, _ = Sort(err)
+	f.o.Keeper.Bad(f.path, reason, err == nil)
+	if err != nil {
+		return false
+	}
+	f.value = v
+	f.o.Log.Error("table-refused", "file", f.path, "reason", reason, "kept", "the copy of "+k.Time.UTC().Format(time.RFC3339))
+	return true
 }
 
 // Path returns the file's.
@@ -121,12 +161,11 @@ func (f *File[T]) Current() T {
 
 // take parses the file's text.
 func (f *File[T]) take(text []byte, info fs.FileInfo) {
-	v, err := f.parse(f.path, text)
-	if err != nil {
+	if err := f.use(text, info); err != nil {
 		f.refuse(err)
 		return
 	}
-	f.value, f.seen, f.failed = v, info, ""
+	f.failed = ""
 	f.o.Log.Info("table-read", "file", f.path)
 }
 
@@ -135,6 +174,9 @@ func (f *File[T]) refuse(err error) {
 		return
 	}
 	f.failed = err.Error()
+	if f.o.Keeper != nil {
+		f.o.Keeper.Bad(f.path, err, true)
+	}
 	f.o.Log.Error("table-refused", "file", f.path, "reason", err, "kept", "the table as it was read before")
 }
 

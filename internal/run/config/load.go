@@ -47,13 +47,14 @@ func load(path string, fixed map[string]string) (*Config, error) {
 
 func (c *Config) parse(file, text string) error {
 	number := 0
+	var errs []error
 	for line := range strings.Lines(text) {
 		number++
 		if err := c.parseLine(file, number, line); err != nil {
-			return err
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (c *Config) parseLine(file string, number int, line string) error {
@@ -83,11 +84,18 @@ func (c *Config) parseLine(file string, number int, line string) error {
 	if err != nil {
 		return bad("%s: %v", name, err)
 	}
-	if c.values[name].fixed {
+	before, set := c.values[name]
+	if before.fixed {
 		return nil
 	}
+	if set && !strings.Contains(rest, "${"+name+"}") {
+		c.doubled = append(c.doubled, &Error{File: file, Line: number, Reason: fmt.Sprintf("%s is set in line %d, too, and this line counts", name, before.line), Remedy: "remove one of the two lines"})
+	}
 	c.values[name] = value{text: text, file: file, line: number}
-	return c.check(name)
+	if err = c.check(name); err != nil {
+		delete(c.values, name) // its default holds, for those who go on
+	}
+	return err
 }
 
 // check applies a variable's own rule to its value.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -179,4 +180,16 @@ func ParseSize(s string) (int64, error) {
 		return 0, fmt.Errorf("it is above %d bytes", int64(math.MaxInt64))
 	}
 	return int64(n) << shift, nil
+}
+
+// ParseNet reads a network, or a single address.
+func ParseNet(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	n, err := netip.ParsePrefix(text)
+	if err != nil {
+		return n, errors.New(text + " is neither an address nor a network, like 192.0.2.0/24 or 2001:db8::/32")
+	}
+	return n.Masked(), nil
 }

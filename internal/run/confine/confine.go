@@ -147,6 +147,37 @@ func (p Plan) Account() (*Account, error) {
 	return a, nil
 }
 
+// Check reports whether DAEMONUSER exists and the postoffice is that user's, if there is one.
+// Its errors are *config.Error.
+func Check(c *config.Config) error {
+	p := PlanFor("smtpserver", c)
+	a, err := p.Account()
+	if err == nil && a != nil {
+		err = p.checkOwner(a)
+	}
+	if err != nil {
+		return c.Invalid("DAEMONUSER", "cannot be used", err)
+	}
+	return nil
+}
+
+// BecomeDaemon has this process become the user that the daemons become, if root has started
+// it and there is such a user: what it reads afterwards, they can read, too.
+func BecomeDaemon(c *config.Config) error {
+	a, err := PlanFor("smtpserver", c).Account()
+	if err != nil || a == nil || os.Geteuid() != 0 {
+		return err
+	}
+	err = errors.Join(syscall.Setgroups(a.Groups), syscall.Setgid(a.GID))
+	if err == nil {
+		err = syscall.Setuid(a.UID)
+	}
+	if err != nil {
+		return fmt.Errorf("become %s: %w", a.Name, err)
+	}
+	return nil
+}
+
 // Applies reports whether Enter has anything to do.
 func (p Plan) Applies() bool {
 	a, err := p.Account()

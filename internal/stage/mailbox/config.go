@@ -3,6 +3,7 @@ package mailbox
 import (
 	"errors"
 	"fmt"
+	"os/user"
 	"slices"
 	"strings"
 
@@ -11,67 +12,65 @@ import (
 
 // ConfigFrom takes the stage's settings from zmailer.conf: MAILBOX and its
 // quota, LOCALUSERS, HOSTNAME and those of programs. The postoffice is the directory above the working directory, which
-// is transport/.
+// is transport/. Its error joins an *config.Error for each setting that cannot be used.
 func ConfigFrom(c *config.Config) (Config, error) {
-	host, err := c.Hostname()
-	if err != nil {
-		return Config{}, err
-	}
+	s := config.NewReader(c)
 	cfg := Config{
 		PostOffice: "..",
 		Template:   c.String("MAILBOX", "/var/mail/%u"),
 		LocalUsers: c.String("LOCALUSERS", "passwd"),
-		Hostname:   host,
+		Hostname:   s.Hostname(),
 		FileUser:   c.String("DAEMONUSER", ""),
+		Pipe:       pipeFrom(s),
 	}
 	if _, err := parseTemplate(cfg.Template); err != nil {
 		reason := err.Error()
 		if bad := (*TemplateError)(nil); errors.As(err, &bad) {
 			reason = bad.Reason
 		}
-		return Config{}, c.Invalid("MAILBOX", "cannot be used: "+reason, nil)
+		s.Add(c.Invalid("MAILBOX", "cannot be used: "+reason, nil))
 	}
-	if cfg.Quota.Bytes, err = c.Size("MAILBOXQUOTA", 0); err != nil {
-		return Config{}, err
-	}
+	cfg.Quota.Bytes = s.Size("MAILBOXQUOTA", 0)
 	switch over := c.String("MAILBOXOVERQUOTA", "defer"); over {
 	case "defer":
 	case "fail":
 		cfg.Quota.Fail = true
 	default:
-		return Config{}, c.Invalid("MAILBOXOVERQUOTA", "cannot be used", fmt.Errorf("%s is none of defer, fail", over))
+		s.Use("MAILBOXOVERQUOTA", fmt.Errorf("%s is none of defer, fail", over))
 	}
 	cfg.Virtual.Base = c.String("VIRTUALMAILBOXBASE", "")
-	if cfg.Virtual.MinimumUID, err = c.Int("VIRTUALMINIMUMUID", 100); err != nil {
-		return Config{}, err
+	cfg.Virtual.MinimumUID = s.Int("VIRTUALMINIMUMUID", 100)
+	return cfg, s.Err()
+}
+
+// CheckConfig returns what ConfigFrom does, and users that do not exist.
+func CheckConfig(c *config.Config) error {
+	s := config.NewReader(c)
+	_, err := ConfigFrom(c)
+	s.Add(err)
+	if name := c.String("PIPEUSER", ""); name != "" {
+		if _, err := user.Lookup(name); err != nil {
+			s.Use("PIPEUSER", err)
+		}
 	}
-	if cfg.Pipe, err = pipeFrom(c); err != nil {
-		return Config{}, err
-	}
-	return cfg, nil
+	return c.Locate(s.Err())
 }
 
 // pipeFrom takes PIPEUSER, PIPENOBODY, PIPETIMEOUT and PIPEHEAD from zmailer.conf.
-func pipeFrom(c *config.Config) (p Pipe, err error) {
-	p.User = c.String("PIPEUSER", "")
+func pipeFrom(s *config.Reader) Pipe {
+	p := Pipe{User: s.String("PIPEUSER", ""), Nobody: s.Bool("PIPENOBODY", false), Limit: s.Duration("PIPETIMEOUT", defaultPipeLimit)}
 	if p.User == "root" {
-		return p, c.Invalid("PIPEUSER", "cannot be used", errors.New("mail never runs a program as root"))
+		s.Use("PIPEUSER", errors.New("mail never runs a program as root"))
 	}
-	if p.Nobody, err = c.Bool("PIPENOBODY", false); err != nil {
-		return p, err
-	}
-	if p.Limit, err = c.Duration("PIPETIMEOUT", defaultPipeLimit); err != nil {
-		return p, err
-	}
-	words := strings.Fields(strings.ToLower(c.String("PIPEHEAD", strings.Join(HeadLines(), " "))))
+	words := strings.Fields(strings.ToLower(s.String("PIPEHEAD", strings.Join(HeadLines(), " "))))
 	if slices.Equal(words, []string{"none"}) {
-		return p, nil
+		return p
 	}
 	for _, w := range words {
 		if !slices.Contains(HeadLines(), w) {
-			return p, c.Invalid("PIPEHEAD", "cannot be used", fmt.Errorf("%s is none of %s; none alone for no line", w, strings.Join(HeadLines(), ", ")))
+			s.Use("PIPEHEAD", fmt.Errorf("%s is none of %s; none alone for no line", w, strings.Join(HeadLines(), ", ")))
 		}
 	}
 	p.Head = words
-	return p, nil
+	return p
 }

@@ -78,50 +78,25 @@ const (
 	defaultAging   = time.Hour
 )
 
-// ConfigFrom takes the settings that concern this stage from zmailer.conf. Its
-// errors are *config.Error.
+// ConfigFrom takes the settings that concern this stage from zmailer.conf. Its error joins an
+// *config.Error for each setting that cannot be used.
 func ConfigFrom(c *config.Config) (Config, error) {
+	s := config.NewReader(c)
 	routing, err := route.ConfigFrom(c)
-	if err != nil {
-		return Config{}, err
+	s.Add(err)
+	out := Config{
+		Config: routing, PostOffice: c.PostOffice(), Strict: c.String("SYNC", "normal") == "strict",
+		HashLevels: s.Int("HASHLEVELS", 0), Workers: s.Int("ROUTERWORKERS", defaultWorkers), Poll: s.Duration("ROUTERPOLL", defaultPoll),
+		MaxSize: s.Size("MAXSIZE", 200<<20), Tries: s.Int("ROUTERTRIES", postoffice.DefaultTries),
+		Aging: s.Duration("ROUTERAGING", defaultAging), PublicKeep: s.Duration("PUBLICKEEP", postoffice.DefaultPublicKeep),
+		PostmanKeep: s.Duration("POSTMANKEEP", postoffice.DefaultPostmanKeep),
 	}
-	out := Config{Config: routing, PostOffice: c.PostOffice(), Strict: c.String("SYNC", "normal") == "strict"}
-	if out.HashLevels, err = c.Int("HASHLEVELS", 0); err != nil {
-		return Config{}, err
-	}
-	if out.Workers, err = c.Int("ROUTERWORKERS", defaultWorkers); err != nil {
-		return Config{}, err
-	}
-	if out.Poll, err = c.Duration("ROUTERPOLL", defaultPoll); err != nil {
-		return Config{}, err
-	}
-	if out.MaxSize, err = c.Size("MAXSIZE", 200<<20); err != nil {
-		return Config{}, err
-	}
-	if out.Tries, err = c.Int("ROUTERTRIES", postoffice.DefaultTries); err != nil {
-		return Config{}, err
-	}
-	if out.Resubmit, err = c.Resubmission(); err != nil {
-		return Config{}, err
-	}
-	if out.RouterDirs, err = postoffice.ParseRouterDirs(c.List("ROUTERDIRS")); err != nil {
-		return Config{}, c.Invalid("ROUTERDIRS", "cannot be used", err)
-	}
-	if out.Aging, err = c.Duration("ROUTERAGING", defaultAging); err != nil {
-		return Config{}, err
-	}
-	if out.PublicKeep, err = c.Duration("PUBLICKEEP", postoffice.DefaultPublicKeep); err != nil {
-		return Config{}, err
-	}
-	if out.PostmanKeep, err = c.Duration("POSTMANKEEP", postoffice.DefaultPostmanKeep); err != nil {
-		return Config{}, err
-	}
-	place, err := c.Metrics("router")
-	if err != nil {
-		return Config{}, err
-	}
-	out.Metrics = metrics.New("router", place)
-	return out, nil
+	out.Resubmit, err = c.Resubmission()
+	s.Add(err)
+	out.RouterDirs, err = postoffice.ParseRouterDirs(c.List("ROUTERDIRS"))
+	s.Use("ROUTERDIRS", err)
+	out.Metrics = metrics.New("router", s.Metrics("router"))
+	return out, s.Err()
 }
 
 // ErrPanic means that routing a message ended in a panic, which was caught.

@@ -1,8 +1,8 @@
 package scheduler
 
 import (
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -18,47 +18,25 @@ import (
 const defaultKeepRemoved = 3 * 24 * time.Hour
 
 // ConfigFrom makes a Config, but for Log, of zmailer.conf and the scheduler.conf
-// beside it. Its errors are *config.Error.
+// beside it. Its error joins an *config.Error for each setting and line that cannot be used.
 func ConfigFrom(c *config.Config) (engine.Config, error) {
-	levels, err := c.Int("HASHLEVELS", 0)
-	if err != nil {
-		return engine.Config{}, err
-	}
-	host, err := c.Hostname()
-	if err != nil {
-		return engine.Config{}, err
-	}
+	s := config.NewReader(c)
+	host := s.Hostname()
 	// It does not stay root, where the agent launcher does.
 	root := rootStarts()
 	first, err := conf.Load(c, root)
-	if err != nil {
-		return engine.Config{}, err
-	}
-	look, err := c.Duration("SCHEDULERPOLL", engine.DefaultLook)
-	if err != nil {
-		return engine.Config{}, err
-	}
-	keep, err := c.Duration("REMOVEDKEEP", defaultKeepRemoved)
-	if err != nil {
-		return engine.Config{}, err
-	}
+	s.Add(err)
 	limits, err := alarm.ParseLimits(c.String("ALARMS", ""))
-	if err != nil {
-		return engine.Config{}, c.Invalid("ALARMS", "cannot be used", err)
-	}
-	place, err := c.Metrics("scheduler")
-	if err != nil {
-		return engine.Config{}, err
-	}
+	s.Use("ALARMS", err)
 	master := c.String("POSTMASTER", "postmaster")
 	if !strings.Contains(master, "@") {
 		master += "@" + host
 	}
-	return engine.Config{
-		Dir: c.PostOffice(), HashLevels: levels, Strict: c.String("SYNC", "normal") == "strict", Conf: first, ZConfig: c.File,
-		Hostname: host, Postmaster: master, StopTimeout: engine.DefaultStopTimeout, Look: look,
-		KeepRemoved: keep, Alarms: limits, MonitorEvery: engine.DefaultMonitorEvery, Resolver: c.String("RESOLVER", ""),
-		Metrics: metrics.New("scheduler", place),
+	out := engine.Config{
+		Dir: c.PostOffice(), HashLevels: s.Int("HASHLEVELS", 0), Strict: c.String("SYNC", "normal") == "strict", Conf: first, ZConfig: c.File,
+		Hostname: host, Postmaster: master, StopTimeout: engine.DefaultStopTimeout, Look: s.Duration("SCHEDULERPOLL", engine.DefaultLook),
+		KeepRemoved: s.Duration("REMOVEDKEEP", defaultKeepRemoved), Alarms: limits, MonitorEvery: engine.DefaultMonitorEvery, Resolver: c.String("RESOLVER", ""),
+		Metrics: metrics.New("scheduler", s.Metrics("scheduler")),
 		Reread: engine.Reread{File: c.Path("scheduler.conf"), Read: func() (*conf.File, error) {
 			next, err := conf.Load(c, root)
 			if err == nil && first.Name == c.Path("scheduler.conf") && next.Name != first.Name {
@@ -66,7 +44,8 @@ func ConfigFrom(c *config.Config) (engine.Config, error) {
 			}
 			return next, err
 		}},
-	}, nil
+	}
+	return out, s.Err()
 }
 
 // LauncherVariable names, in the environment, the socket of an agent launcher that runs
@@ -76,25 +55,22 @@ const LauncherVariable = "AGENTSTARTER"
 // rootStarts reports whether agents are started by root: the scheduler, or its launcher.
 func rootStarts() bool { return os.Geteuid() == 0 || os.Getenv(LauncherVariable) != "" }
 
-// CheckConfig writes what is wrong with the configuration, and what is allowed and hardly
-// meant, a line each with file, line and column. policy checks a clause's tls=, as its
-// agent will. It reports whether the configuration can be used.
-func CheckConfig(c *config.Config, policy func(string) error, out io.Writer) bool {
+// CheckConfig returns what is wrong with the configuration, and warnings of what is allowed and
+// hardly meant. policy checks a clause's tls=, as its agent will.
+func CheckConfig(c *config.Config, policy func(string) error) error {
 	cfg, err := ConfigFrom(c)
-	errs := conf.Errors(err)
-	if err == nil {
-		var warnings []error
-		errs, warnings = cfg.Conf.Check(c, policy)
-		for _, w := range warnings {
-			fmt.Fprintln(out, w)
-		}
+	if cfg.Conf == nil {
+		return c.Locate(err)
 	}
-	for _, err := range errs {
-		fmt.Fprintln(out, err)
+	errs, warnings := cfg.Conf.Check(c, policy)
+	return c.Locate(errors.Join(err, errors.Join(errs...), errors.Join(warnings...)))
+}
+
+// Describe says how many clauses a configuration has.
+func Describe(c *config.Config) string {
+	f, err := conf.Load(c, rootStarts())
+	if err != nil {
+		return ""
 	}
-	if len(errs) > 0 {
-		return false
-	}
-	fmt.Fprintf(out, "%s: %d clauses; the configuration can be used\n", cfg.Conf.Name, cfg.Conf.Clauses())
-	return true
+	return fmt.Sprintf("%s: %d clauses; the configuration can be used", f.Name, f.Clauses())
 }

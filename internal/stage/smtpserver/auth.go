@@ -24,18 +24,14 @@ const (
 )
 
 // openUsers opens the source in AUTH. Without one, ports for submission accept nothing.
-func (s *server) openUsers() (err error) {
-	if s.Users.Delay <= 0 {
-		s.Users.Delay = defaultAuthDelay
+func (c *Config) openUsers() (auth.Backend, error) {
+	if c.Users.Source != "" {
+		return auth.Open(c.Users.Source, auth.Options{Dir: c.Users.Dir, Keeper: c.Keeper, Log: c.Log})
 	}
-	if s.Users.Source != "" {
-		s.users, err = auth.Open(s.Users.Source, auth.Options{Dir: s.Users.Dir, Log: s.Log})
-		return err
+	if c.listensFor(session.RoleSubmission) || c.listensFor(session.RoleSubmissions) {
+		c.Log.Warn("no-users", "advice", "AUTH is not set: every client of SUBMISSIONLISTEN and SUBMISSIONSLISTEN gets 530")
 	}
-	if s.listensFor(session.RoleSubmission) || s.listensFor(session.RoleSubmissions) {
-		s.Log.Warn("no-users", "advice", "AUTH is not set: every client of SUBMISSIONLISTEN and SUBMISSIONSLISTEN gets 530")
-	}
-	return nil
+	return nil, nil
 }
 
 // isSubmission reports whether a port is for our users.

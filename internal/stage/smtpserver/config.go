@@ -57,6 +57,7 @@ type Config struct {
 	Users         UsersConfig
 	Limits        LimitsConfig
 
+	Keeper  config.Keeper // of the files beside zmailer.conf; may be nil
 	Log     *slog.Logger
 	Service *sdnotify.Service // gets our state; may be nil
 	Metrics *metrics.Set      // counts; may be nil
@@ -154,31 +155,25 @@ func (c *Ports) ports() (ports []listen.Port) {
 	return ports
 }
 
-// settings reads zmailer.conf and keeps the first error, a *config.Error.
+// settings reads zmailer.conf and keeps all errors, each a *config.Error.
 type settings struct {
 	*config.Config
-	err error
+	all *config.Reader
 }
 
 func get[T any](s *settings, read func(name string, def T) (T, error), name string, def T) T {
 	v, err := read(name, def)
-	if s.err == nil {
-		s.err = err
-	}
+	s.all.Add(err)
 	return v
 }
 
 // use notes that a setting cannot be used.
-func (s *settings) use(name string, err error) {
-	if s.err == nil && err != nil {
-		s.err = s.Invalid(name, "cannot be used", err)
-	}
-}
+func (s *settings) use(name string, err error) { s.all.Use(name, err) }
 
-// ConfigFrom takes the settings that concern this stage from zmailer.conf. Its
-// errors are *config.Error.
+// ConfigFrom takes the settings that concern this stage from zmailer.conf. Its error joins an
+// *config.Error for each setting that cannot be used.
 func ConfigFrom(c *config.Config) (Config, error) {
-	s := &settings{Config: c}
+	s := &settings{Config: c, all: config.NewReader(c)}
 	out := Config{
 		PostOffice: c.PostOffice(), Strict: c.String("SYNC", "normal") == "strict",
 		RouterDir: s.routerDir(),
@@ -190,16 +185,11 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		BodyRulesSize: int(get(s, s.Size, "BODYRULESSIZE", contentrules.DefaultBodySize)),
 		Times:         Times{MinRate: get(s, c.Int, "MINRATE", DefaultMinRate)},
 	}
-	var err error
-	if out.Hostname, err = c.Hostname(); s.err == nil {
-		s.err = err
-	}
-	place, err := c.Metrics("smtpserver")
-	if s.err == nil {
-		s.err = err
-	}
-	out.Metrics = metrics.New("smtpserver", place)
-	return out, s.err
+	out.Hostname = s.all.Hostname()
+	out.Keeper = c.Keeper()
+	out.Access.Source.Keeper, out.Access.Keeper = out.Keeper, out.Keeper
+	out.Metrics = metrics.New("smtpserver", s.all.Metrics("smtpserver"))
+	return out, s.all.Err()
 }
 
 func (s *settings) routerDir() string {
@@ -233,8 +223,8 @@ func (s *settings) ports() Ports {
 	}
 	p.TLS = listen.CertificateFiles{Certs: s.beside("TLSCERT"), Keys: s.beside("TLSKEY"), Ask: get(s, s.Bool, "TLSASKCERT", false)}
 	s.use("TLSKEY", p.TLS.Check())
-	if len(p.Listen[session.RoleSubmissions]) > 0 && len(p.TLS.Certs) == 0 && s.err == nil {
-		s.err = s.Invalid(portSettings[session.RoleSubmissions], "needs TLSCERT", nil)
+	if len(p.Listen[session.RoleSubmissions]) > 0 && len(p.TLS.Certs) == 0 {
+		s.all.Add(s.Invalid(portSettings[session.RoleSubmissions], "needs TLSCERT", nil))
 	}
 	return p
 }
@@ -270,16 +260,11 @@ func (s *settings) nets(name string, def []string) (nets []netip.Prefix) {
 		list = def
 	}
 	for _, text := range list {
-		if a, err := netip.ParseAddr(text); err == nil {
-			nets = append(nets, netip.PrefixFrom(a, a.BitLen()))
-			continue
-		}
-		n, err := netip.ParsePrefix(text)
-		if err != nil {
-			err = errors.New(text + " is neither an address nor a network, like 192.0.2.0/24 or 2001:db8::/32")
-		}
+		n, err := config.ParseNet(text)
 		s.use(name, err)
-		nets = append(nets, n.Masked())
+		if err == nil {
+			nets = append(nets, n)
+		}
 	}
 	return nets
 }

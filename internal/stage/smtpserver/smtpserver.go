@@ -129,11 +129,14 @@ func newServer(c Config) (*server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	certs, err := c.openTLS()
+	if c.Users.Delay <= 0 {
+		c.Users.Delay = defaultAuthDelay
+	}
+	po, err := openPostOffice(c)
 	if err != nil {
 		return nil, err
 	}
-	po, err := openPostOffice(c)
+	l, err := c.load()
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +144,7 @@ func newServer(c Config) (*server, error) {
 	check.Host = c.Hostname
 	s := &server{
 		Config: c, flood: logging.Bounded(c.Log), po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}),
-		limits: limits.New(c.Limits.Config), memory: memory{most: c.Limits.Memory, log: c.Log}, checks: checks.New(check), certs: certs, meters: newMeters(c.Metrics),
+		limits: limits.New(c.Limits.Config), memory: memory{most: c.Limits.Memory, log: c.Log}, checks: checks.New(check), certs: l.certs, users: l.users, rules: l.rules, contentRules: l.content, meters: newMeters(c.Metrics),
 		connections: map[*connection]struct{}{}, idle: make(chan struct{}), protocols: map[session.Role]*session.Server{},
 	}
 	s.filters = content.NewFilters(content.FilterConfig{
@@ -149,16 +152,6 @@ func newServer(c Config) (*server, error) {
 		Connections: s.limits.Open, MaxSize: c.Limits.MaxSize, Log: c.Log,
 	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	if err := s.openUsers(); err != nil {
-		return nil, err
-	}
-	if s.rules, err = policy.Open(c.policy()); err != nil {
-		return nil, err
-	}
-	if s.contentRules, err = contentrules.Open(c.Access.Dir, contentrules.Options{Log: c.Log}); err != nil {
-		s.rules.Close()
-		return nil, err
-	}
 	return s, nil
 }
 

@@ -25,15 +25,12 @@ func CheckConfig(c *config.Config) error {
 	}
 	err = errors.Join(err, checkDiscard(c.Path(discardFile)))
 	cfg, cerr := ConfigFrom(c)
-	if cerr != nil {
-		return errors.Join(err, cerr)
+	relay, rerr := NewRelay(cfg)
+	if rerr == nil {
+		rerr = relay.signer.keys.Check()
+		relay.Close()
 	}
-	relay, cerr := NewRelay(cfg)
-	if cerr != nil {
-		return errors.Join(err, cerr)
-	}
-	defer relay.Close()
-	return errors.Join(err, relay.signer.keys.Check())
+	return c.Locate(errors.Join(err, cerr, rerr))
 }
 
 // checkDiscard reads the table of EHLO keywords, which need not be there.

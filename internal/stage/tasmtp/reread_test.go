@@ -23,7 +23,7 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 		c.Replies, c.Log = path, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	now := time.Now().Add(time.Hour)
-	s.relay.rules = openRules(path, replies.Parse, "rules on replies", func() time.Time { return now }, slog.New(slog.NewTextHandler(&log, nil)))
+	s.relay.rules = openRules(path, replies.Parse, "rules on replies", func() time.Time { return now }, nil, slog.New(slog.NewTextHandler(&log, nil)))
 	steps := []struct {
 		text string // "": no file
 		want taproto.Word

@@ -19,11 +19,11 @@ import (
 // openRules reads the file of rules on replies, or the table of EHLO keywords. One that
 // cannot be used at the start stops no mail: there are no rules until it is mended. nil:
 // there is no file to have some in.
-func openRules[T any](path string, parse func(file string, text []byte) (T, error), what string, now func() time.Time, log *slog.Logger) *config.File[T] {
+func openRules[T any](path string, parse func(file string, text []byte) (T, error), what string, now func() time.Time, keeper config.Keeper, log *slog.Logger) *config.File[T] {
 	if path == "" {
 		return nil
 	}
-	f, err := config.OpenFile(path, parse, config.FileOptions{Now: now, Log: log})
+	f, err := config.OpenFile(path, parse, config.FileOptions{Keeper: keeper, Now: now, Log: log})
 	if err != nil {
 		log.Error("table-refused", "file", path, "reason", err, "kept", "no "+what+" until the lines are mended")
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -38,22 +39,16 @@ type Security struct {
 	Look   bool          // Disk is only read, whatever Report is
 	Report bool          // tlsrpt/ is written
 	Keep   time.Duration // days of it stay so long; 0: for ever
+	Keeper config.Keeper // of the files; may be nil
 }
 
 // securityFrom reads the settings of zmailer.conf: DANETRUST, TLSRPT, TLSRPTKEEP, and the places
 // of the files tls and credentials beside it.
-func securityFrom(c *config.Config) (s Security, err error) {
-	if s.Trust, err = c.Bool("DANETRUST", false); err != nil {
-		return s, err
+func securityFrom(c *config.Reader) Security {
+	return Security{
+		Trust: c.Bool("DANETRUST", false), Report: c.Bool("TLSRPT", true), Keep: c.Duration("TLSRPTKEEP", 30*24*time.Hour),
+		Policies: c.Path("tls"), Credentials: c.Path("credentials"),
 	}
-	if s.Report, err = c.Bool("TLSRPT", true); err != nil {
-		return s, err
-	}
-	if s.Keep, err = c.Duration("TLSRPTKEEP", 30*24*time.Hour); err != nil {
-		return s, err
-	}
-	s.Policies, s.Credentials = c.Path("tls"), c.Path("credentials")
-	return s, nil
 }
 
 // clause reads the environment that the scheduler sets for a clause: TLSPOLICY, its tls=,
@@ -112,11 +107,10 @@ const sessionsKept = 1000
 func newSecurity(c *Security, resolver *mx.Resolver, log *slog.Logger) (*security, error) {
 	s := &security{resolver: resolver, log: log, account: c.Account, roots: c.Roots, sessions: tls.NewLRUClientSessionCache(sessionsKept),
 		may: &tlspolicy.Policy{Text: "may", Where: "built in"}}
-	var err error
-	if s.policies, err = config.OpenFile(c.Policies, tlspolicy.Parse, config.FileOptions{Log: log}); err != nil {
-		return nil, err
-	}
-	if s.accounts, err = config.OpenFile(c.Credentials, credentials.Parse, config.FileOptions{Secret: true, Log: log}); err != nil {
+	var err, aerr error
+	s.policies, err = config.OpenFile(c.Policies, tlspolicy.Parse, config.FileOptions{Keeper: c.Keeper, Log: log})
+	s.accounts, aerr = config.OpenFile(c.Credentials, credentials.Parse, config.FileOptions{Secret: true, Keeper: c.Keeper, Log: log})
+	if err = errors.Join(err, aerr); err != nil {
 		return nil, err
 	}
 	if c.Clause != "" {

@@ -101,27 +101,23 @@ func clientAddr(rcvdFrom string) (netip.Addr, bool) {
 }
 
 // signNets returns the networks of SIGNNETS, or without it of RELAYNETS.
-func signNets(c *config.Config) ([]netip.Prefix, error) {
+func signNets(s *config.Reader) []netip.Prefix {
 	name := "SIGNNETS"
-	words := c.List(name)
+	words := s.List(name)
 	if len(words) == 0 {
 		name = "RELAYNETS"
-		words = c.List(name)
+		words = s.List(name)
 	}
 	if len(words) == 0 {
 		words = []string{"127.0.0.0/8", "::1/128"}
 	}
 	var nets []netip.Prefix
 	for _, word := range words {
-		a, err := netip.ParseAddr(word)
-		net := netip.PrefixFrom(a, a.BitLen())
-		if err != nil {
-			net, err = netip.ParsePrefix(word)
+		net, err := config.ParseNet(word)
+		s.Use(name, err)
+		if err == nil {
+			nets = append(nets, net)
 		}
-		if err != nil {
-			return nil, c.Invalid(name, "cannot be used", err)
-		}
-		nets = append(nets, net.Masked())
 	}
-	return nets, nil
+	return nets
 }

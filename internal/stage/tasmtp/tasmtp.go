@@ -58,6 +58,7 @@ type Config struct {
 	SignNets []netip.Prefix // whose clients' mail is ours to sign
 	Security Security
 	Retired  []*config.Error // settings that are ignored, to be logged
+	Keeper   config.Keeper   // of the files beside zmailer.conf; may be nil
 	Log      *slog.Logger    // nil: discarded
 }
 
@@ -91,27 +92,20 @@ type Files struct {
 // zmailer.conf. The postoffice is the directory above the
 // working directory, which is transport/.
 func ConfigFrom(c *config.Config) (Config, error) {
-	port, err1 := c.Int("SMTPPORT", 25)
-	deadTime, err2 := c.Duration("DEADTIME", 15*time.Minute)
-	rate, err3 := c.Int("SMTPMINRATE", 500)
-	maxTime, err4 := c.Duration("SMTPMAXTIME", 6*time.Hour)
-	nets, err5 := signNets(c)
-	security, err6 := securityFrom(c)
-	hostname, err := c.Hostname()
-	if err == nil {
-		if _, bad := helloName(hostname); bad != nil {
-			err = c.Invalid("HOSTNAME", "cannot be used", bad)
-		}
+	s := config.NewReader(c)
+	security := securityFrom(s)
+	hostname := s.Hostname()
+	if _, err := helloName(hostname); err != nil {
+		s.Use("HOSTNAME", err)
 	}
-	if err := errors.Join(err1, err2, err3, err4, err5, err, err6); err != nil {
-		return Config{}, err
-	}
-	return Config{
-		PostOffice: "..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname, Port: port,
-		Resolver: c.String("RESOLVER", ""), SignNets: nets, Retired: c.Retired(), Listeners: ownListeners(c),
-		Limits: Limits{DeadTime: deadTime, MinRate: int64(rate), MaxTime: maxTime},
+	security.Keeper = c.Keeper()
+	out := Config{
+		PostOffice: "..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname, Port: s.Int("SMTPPORT", 25),
+		Resolver: c.String("RESOLVER", ""), SignNets: signNets(s), Retired: c.Retired(), Listeners: ownListeners(c), Keeper: c.Keeper(),
+		Limits: Limits{DeadTime: s.Duration("DEADTIME", 15*time.Minute), MinRate: int64(s.Int("SMTPMINRATE", 500)), MaxTime: s.Duration("SMTPMAXTIME", 6*time.Hour)},
 		Files:  Files{Replies: c.Path("replies"), Discard: c.Path(discardFile), DKIM: c.Path("dkim")},
-	}, nil
+	}
+	return out, s.Err()
 }
 
 // discardFile is the table of EHLO keywords beside zmailer.conf.
@@ -171,7 +165,8 @@ type connector struct {
 	dialWith func(d *net.Dialer, ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// NewRelay makes a Relay; of the configuration it leaves the postoffice alone.
+// NewRelay makes a Relay; of the configuration it leaves the postoffice alone. Its error joins
+// all that cannot be used.
 func NewRelay(c Config) (*Relay, error) {
 	hostname, err := helloName(c.Hostname)
 	if err != nil {
@@ -183,24 +178,21 @@ func NewRelay(c Config) (*Relay, error) {
 			return nil, err
 		}
 	}
-	zone, err := newZone(c.Sources, helo)
-	if err != nil {
-		return nil, err
-	}
 	log := c.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	zone, err := newZone(c.Sources, helo)
 	var keys *sign.Table
 	if c.DKIM != "" {
-		if keys, err = sign.Open(c.DKIM, log, nil); err != nil {
-			return nil, err
-		}
+		var kerr error
+		keys, kerr = sign.Open(c.DKIM, sign.Options{Keeper: c.Keeper, Log: log})
+		err = errors.Join(err, kerr)
 	}
 	timeouts := c.Timeouts.WithDefaults()
 	resolver := mx.New(mx.Config{Server: c.Resolver, Trust: c.Security.Trust})
-	security, err := newSecurity(&c.Security, resolver, log)
-	if err != nil {
+	security, serr := newSecurity(&c.Security, resolver, log)
+	if err = errors.Join(err, serr); err != nil {
 		return nil, err
 	}
 	return &Relay{
@@ -214,13 +206,13 @@ func NewRelay(c Config) (*Relay, error) {
 			hosts:    hostStatus{keep: c.DeadTime, now: time.Now},
 			self:     &selfAddrs{listeners: c.Listeners, now: time.Now, interfaces: net.InterfaceAddrs},
 			openings: newOpenings(max(c.Slots, 1), log),
-			discard:  openRules(c.Discard, discard.Parse, "EHLO keywords are discarded", time.Now, log),
+			discard:  openRules(c.Discard, discard.Parse, "EHLO keywords are discarded", time.Now, c.Keeper, log),
 			security: security,
 			log:      log,
 			dialWith: (*net.Dialer).DialContext,
 		},
 		zone:   zone,
-		rules:  openRules(c.Replies, replies.Parse, "rules on replies", time.Now, log),
+		rules:  openRules(c.Replies, replies.Parse, "rules on replies", time.Now, c.Keeper, log),
 		signer: signer{keys: keys, nets: c.SignNets, log: log},
 	}, nil
 }

@@ -67,24 +67,33 @@ type Entry struct {
 const MaxLine = 1 << 20
 
 // Scan reads a table and hands over its entries in their order, checked each by itself.
-// That a key occurs twice is for the caller to find. file is for errors.
+// That a key occurs twice is for the caller to find. file is for errors. All lines with an
+// error are reported, joined; an error of each that is no *config.Error ends it at once.
 func Scan(kind Kind, file string, r io.Reader, each func(Entry) error) error {
 	s := scanner{kind: kind, file: file, each: each}
+	var wrong config.Mistakes
+	enough := func(err error) bool {
+		bad := (*config.Error)(nil)
+		return err != nil && (wrong.Add(err) || !errors.As(err, &bad))
+	}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), MaxLine)
 	lines.Split(wholeLines)
 	for lines.Scan() {
 		s.number++
-		if err := s.line(lines.Text()); err != nil {
-			return err
+		if enough(s.line(lines.Text())) {
+			return wrong.Err()
 		}
 	}
-	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return s.bad(s.number+1, fmt.Sprintf("longer than %d bytes: this is no table", MaxLine), nil)
-	} else if err != nil {
-		return err
+	err := lines.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = s.bad(s.number+1, fmt.Sprintf("longer than %d bytes: this is no table", MaxLine), nil)
 	}
-	return s.end()
+	if err == nil {
+		err = s.end()
+	}
+	wrong.Add(err)
+	return wrong.Err()
 }
 
 // wholeLines splits behind the newline, which a value may go on over.
@@ -165,11 +174,10 @@ func (s *scanner) aliasLine(line string) error {
 		}
 		s.entry.WriteString(line)
 	default:
-		if err := s.end(); err != nil {
-			return err
-		}
+		err := s.end()
 		s.begin = s.number
 		s.entry.WriteString(line)
+		return err
 	}
 	return nil
 }

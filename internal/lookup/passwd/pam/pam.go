@@ -39,6 +39,17 @@ type Checker struct {
 	turns chan struct{}
 }
 
+// Installed returns an error if this machine has no service of that name: PAM would answer by
+// the service other, which refuses every password on most systems.
+func Installed(service string) error {
+	for _, dir := range []string{"/etc/pam.d", "/usr/lib/pam.d", "/usr/share/pam.d"} {
+		if _, err := os.Stat(filepath.Join(dir, service)); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no file /etc/pam.d/%s, so PAM has no service of that name", service)
+}
+
 // New makes a Checker. service is the name of a file in /etc/pam.d, programs the directory
 // of the program lookup; without it, that of this program.
 func New(service, programs string) (*Checker, error) {

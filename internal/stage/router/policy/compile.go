@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +47,8 @@ type compiler struct {
 	state   *callState
 	seen    map[string]signature
 	modules map[string]*module
+	texts   map[string][]byte // of the files that were read
+	kept    map[string][]byte // they are read in place of the files; nil: the files are
 }
 
 type module struct {
@@ -56,16 +59,39 @@ type module struct {
 // compile reads the program; nil: there is none. seen are the files that it is made of,
 // also of one that cannot be used. Its error is a *config.Error.
 func compile(c Config) (p *Program, seen map[string]signature, err error) {
-	k, p, err := build(c)
+	k, p, err := build(c, nil)
+	if err == nil && c.Keeper != nil {
+		main := filepath.Join(c.Dir, File)
+		bundle := []byte(nil)
+		if p != nil {
+			if bundle, err = json.Marshal(k.texts); err != nil {
+				return p, k.seen, nil // it is not kept
+			}
+		}
+		c.Keeper.Good(main, bundle, uint32(os.Geteuid()), nil)
+	}
 	return p, k.seen, err
 }
 
-func build(c Config) (*compiler, *Program, error) {
+// compileKept makes a program of the texts that compile had kept; nil: they are of no use.
+func compileKept(c Config, bundle []byte) *Program {
+	texts := map[string][]byte{}
+	if err := json.Unmarshal(bundle, &texts); err != nil {
+		return nil
+	}
+	_, p, err := build(c, texts)
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
+func build(c Config, kept map[string][]byte) (*compiler, *Program, error) {
 	main := filepath.Join(c.Dir, File)
-	k := &compiler{c: &c, seen: map[string]signature{}, modules: map[string]*module{}}
+	k := &compiler{c: &c, seen: map[string]signature{}, modules: map[string]*module{}, texts: map[string][]byte{}, kept: kept}
 	sig, _ := sign(main, c.Now())
 	k.seen[main] = sig
-	if !sig.exists {
+	if !sig.exists && kept == nil {
 		return k, nil, nil
 	}
 	p := &Program{c: &c, path: main}
@@ -173,6 +199,13 @@ func (k *compiler) read(path string) ([]byte, error) {
 		}
 		return nil, &config.Error{File: path, Reason: reason, Err: err}
 	}
+	if k.kept != nil {
+		text, ok := k.kept[path]
+		if !ok {
+			return bad("is not among the copies", nil)
+		}
+		return text, nil
+	}
 	sig, _ := sign(path, k.c.Now())
 	k.seen[path] = sig
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -200,6 +233,7 @@ func (k *compiler) read(path string) ([]byte, error) {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		return nil, &config.Error{File: path, Line: 1 + bytes.Count(b[:i], []byte("\n")), Reason: "byte 0x00: this is no text"}
 	}
+	k.texts[path] = b
 	return b, nil
 }
 

@@ -27,6 +27,7 @@ import (
 	"syscall"
 	"time"
 
+	"zmailer/internal/run/config"
 	"zmailer/internal/table"
 )
 
@@ -40,6 +41,7 @@ type Config struct {
 	Steps    int           // 0: DefaultSteps
 	Time     time.Duration // lookups included; 0: DefaultTime
 	Source   table.Options // of the tables: time limits
+	Keeper   config.Keeper // of its files and text tables; may be nil
 	Now      func() time.Time
 	Log      *slog.Logger
 
@@ -90,12 +92,33 @@ func New(c Config) (*Policy, error) {
 	if c.Dir == "" {
 		return p, nil
 	}
-	prog, seen, err := compile(c)
-	if err != nil {
-		return nil, err
+	var err error
+	if p.cur, p.seen, err = compile(c); err != nil {
+		p.failed, p.retry = err.Error(), c.Now().Add(again)
+		if p.cur = p.useKept(err); p.cur == nil {
+			return nil, err
+		}
 	}
-	p.cur, p.seen, p.next = prog, seen, c.Now().Add(period)
+	p.next = c.Now().Add(period)
 	return p, nil
+}
+
+// useKept returns the program as it was saved when it could be used last; nil: there is none.
+func (p *Policy) useKept(reason error) *Program {
+	main := filepath.Join(p.c.Dir, File)
+	if p.c.Keeper == nil {
+		return nil
+	}
+	var prog *Program
+	kept := p.c.Keeper.Last(main)
+	if kept != nil {
+		prog = compileKept(p.c, kept.Text)
+	}
+	p.c.Keeper.Bad(main, reason, prog != nil)
+	if prog != nil {
+		p.c.Log.Error("policy-refused", "file", main, "reason", reason, "kept", "the copy of "+kept.Time.UTC().Format(time.RFC3339))
+	}
+	return prog
 }
 
 // Close ends the connections and children of the tables. No program may be in use.
@@ -157,6 +180,9 @@ func (p *Policy) look(now time.Time) {
 	p.seen = seen
 	if err != nil {
 		p.retry = now.Add(again)
+		if p.c.Keeper != nil && err.Error() != p.failed {
+			p.c.Keeper.Bad(main, err, true)
+		}
 		if err.Error() != p.failed {
 			p.failed = err.Error()
 			p.c.Log.Error("policy-refused", "file", main, "reason", err, "kept", "the program as it was read before")

@@ -228,7 +228,7 @@ func TestBadProgramIsAConfigErrorWithItsPlace(t *testing.T) {
 		"asks at the top":       {"x = is_local('a')\ndef message(m): pass", "may be called for a message only", "1:13"},
 		"no such table":         {"T = table('nosuch')\ndef message(m): pass", "no such file", ""},
 		"no such source":        {"T = table('foo:bar')\ndef message(m): pass", "no kind of source", ""},
-		"bad table":             {"T = table('bad')\ndef message(m): pass", "is in an earlier line already", ""},
+		"bad table":             {"T = table('bad')\ndef message(m): pass", "no key before the colon", ""},
 		"load, a path":          {"load('../x.star', 'f')\ndef message(m): pass", "want the name of a file beside router.star", "1:1"},
 		"load, none":            {"load('none.star', 'f')\ndef message(m): pass", "none.star", ""},
 		"load, bad":             {"load('bad.star', 'f')\ndef message(m): pass", "bad.star:1:5: ", "1:1"},
@@ -249,7 +249,7 @@ func TestBadProgramIsAConfigErrorWithItsPlace(t *testing.T) {
 			if testing.Short() && len(tt.program) > 10000 {
 				t.Skip("a very large file")
 			}
-			d := newFixture(t, map[string]string{File: tt.program, "bad": "a b\na c\n", "bad.star": "x = )", "self.star": "load('self.star', 'f')\n", "lib.star": "f = 1\n"})
+			d := newFixture(t, map[string]string{File: tt.program, "bad": "a b\n: c\n", "bad.star": "x = )", "self.star": "load('self.star', 'f')\n", "lib.star": "f = 1\n"})
 			p, err := New(d.config())
 			bad := (*config.Error)(nil)
 			if !errors.As(err, &bad) {

@@ -179,7 +179,7 @@ func openSource(name string, c *Config) (*source, error) {
 		s.kind = kind
 	}
 	if from.Scheme == "file" {
-		s.file, err = config.OpenFile(from.Rest, s.parse, config.FileOptions{Required: true, Now: c.Now, Log: c.Log})
+		s.file, err = config.OpenFile(from.Rest, s.parse, config.FileOptions{Required: true, Keeper: c.Keeper, Now: c.Now, Log: c.Log})
 		return s, err
 	}
 	o := c.Source
@@ -205,7 +205,8 @@ func (s *source) parse(file string, content []byte) (map[string]string, error) {
 	}
 	lines := bufio.NewScanner(bytes.NewReader(content))
 	lines.Buffer(nil, maxLine)
-	n := 0
+	n, where := 0, map[string]int{}
+	var wrong config.Mistakes
 	for lines.Scan() {
 		n++
 		line := strings.TrimSpace(lines.Text())
@@ -218,17 +219,20 @@ func (s *source) parse(file string, content []byte) (map[string]string, error) {
 		}
 		key := strings.ToLower(strings.TrimSuffix(line[:end], ":"))
 		if key == "" {
-			return nil, &config.Error{File: file, Line: n, Reason: "no key before the colon"}
+			wrong.Add(&config.Error{File: file, Line: n, Reason: "no key before the colon"})
+			continue
 		}
-		if _, twice := m[key]; twice {
-			return nil, &config.Error{File: file, Line: n, Reason: fmt.Sprintf("%q is in an earlier line already", key)}
+		if first, twice := where[key]; twice {
+			wrong.Add(config.Duplicate(file, n, key, first))
+			continue
 		}
+		where[key] = n
 		m[key] = strings.TrimSpace(line[end:])
 	}
 	if err := lines.Err(); err != nil {
-		return nil, &config.Error{File: file, Line: n + 1, Reason: "cannot be read", Err: err}
+		wrong.Add(&config.Error{File: file, Line: n + 1, Reason: "cannot be read", Err: err})
 	}
-	return m, nil
+	return m, wrong.Err()
 }
 
 // oneLine returns a value that went on over several lines.

@@ -12,111 +12,82 @@ import (
 	"zmailer/internal/table/text"
 )
 
-// ConfigFrom takes the settings that concern routing from zmailer.conf. Its errors are
-// *config.Error.
-func ConfigFrom(c *config.Config) (out Config, err error) {
-	if out.Hostname, err = c.Hostname(); err != nil {
-		return Config{}, err
+// ConfigFrom takes the settings that concern routing from zmailer.conf. Its error joins an
+// *config.Error for each setting that cannot be used.
+func ConfigFrom(c *config.Config) (Config, error) {
+	s := config.NewReader(c)
+	out := Config{
+		Hostname: s.Hostname(), PostmanCopy: s.Bool("POSTMANCOPY", false), OwnSenders: c.String("SENDERCHECK", "any") == "owner",
+		LookupTimeout: s.Duration("LOOKUPTIMEOUT", table.DefaultTimeout), LookupKeep: s.Duration("LOOKUPKEEP", table.DefaultTimeout),
+		LookupParallel: s.Int("LOOKUPPARALLEL", table.DefaultParallel),
+		PolicySteps:    s.Int("POLICYSTEPS", policy.DefaultSteps), PolicyTime: s.Duration("POLICYTIME", policy.DefaultTime),
+		Masquerade: sources(s, "MASQUERADE", func(string) bool { return false }),
 	}
-	if out.PostmanCopy, err = c.Bool("POSTMANCOPY", false); err != nil {
-		return Config{}, err
-	}
-	if out.Trusted, err = uidsOf(c.List("TRUSTED")); err != nil {
-		return Config{}, c.Invalid("TRUSTED", "cannot be used", err)
-	}
-	if out.HideClient, err = c.Bool("HIDECLIENT", false); err != nil {
-		return Config{}, err
-	}
-	size, err := c.Size("BODYRULESSIZE", contentrules.DefaultBodySize)
-	if err != nil {
-		return Config{}, err
-	}
-	out.BodyRulesSize = int(size)
-	out.OwnSenders = c.String("SENDERCHECK", "any") == "owner"
-	if out.Masquerade, err = table.Split(c.String("MASQUERADE", "")); err != nil {
-		return Config{}, c.Invalid("MASQUERADE", "cannot be used", err)
-	}
-	if out.LookupTimeout, err = c.Duration("LOOKUPTIMEOUT", table.DefaultTimeout); err != nil {
-		return Config{}, err
-	}
-	if out.LookupKeep, err = c.Duration("LOOKUPKEEP", table.DefaultTimeout); err != nil {
-		return Config{}, err
-	}
-	if out.LookupParallel, err = c.Int("LOOKUPPARALLEL", table.DefaultParallel); err != nil {
-		return Config{}, err
-	}
-	if out.PolicySteps, err = c.Int("POLICYSTEPS", policy.DefaultSteps); err != nil {
-		return Config{}, err
-	}
-	if out.PolicyTime, err = c.Duration("POLICYTIME", policy.DefaultTime); err != nil {
-		return Config{}, err
-	}
-	out.Rules, err = rulesFrom(c)
-	out.Rules.Source = table.Options{Timeout: out.LookupTimeout, Keep: out.LookupKeep, Parallel: out.LookupParallel}
-	return out, err
+	out.HideClient = s.Bool("HIDECLIENT", false)
+	out.BodyRulesSize = int(s.Size("BODYRULESSIZE", contentrules.DefaultBodySize))
+	var err error
+	out.Trusted, err = uidsOf(c.List("TRUSTED"))
+	s.Use("TRUSTED", err)
+	out.Rules = rulesFrom(s)
+	out.Keeper, out.Rules.Keeper = s.Keeper(), s.Keeper()
+	out.Rules.Source = table.Options{Keeper: s.Keeper(), Timeout: out.LookupTimeout, Keep: out.LookupKeep, Parallel: out.LookupParallel}
+	return out, s.Err()
 }
 
 // off is the value of a setting that is switched off.
 const off = "off"
 
 // rulesFrom takes the settings from zmailer.conf that say where a recipient goes.
-func rulesFrom(c *config.Config) (rules.Config, error) {
+func rulesFrom(s *config.Reader) rules.Config {
 	out := rules.Config{
-		Dir:        c.Dir,
-		Postmaster: c.String("POSTMASTER", "postmaster"),
-		LocalUsers: c.String("LOCALUSERS", "passwd"),
-		Subaddress: orNothing(c.Text("SUBADDRESS", "+")),
-		Forward:    orNothing(c.Text("FORWARD", "~/.forward")),
+		Dir:        s.Dir,
+		Postmaster: s.String("POSTMASTER", "postmaster"),
+		LocalUsers: s.String("LOCALUSERS", "passwd"),
+		Subaddress: orNothing(s.Text("SUBADDRESS", "+")),
+		Forward:    orNothing(s.Text("FORWARD", "~/.forward")),
 		Sources:    map[text.Kind][]string{},
 	}
-	var err error
 	for _, kind := range text.Kinds() {
-		if kind == text.Masquerade {
-			continue
-		}
-		setting := strings.ToUpper(string(kind))
-		if out.Sources[kind], err = table.Split(c.String(setting, "")); err != nil {
-			return rules.Config{}, c.Invalid(setting, "cannot be used", err)
-		}
-		for _, source := range out.Sources[kind] {
-			if rules.IsNumber(kind, source) {
-				continue
-			}
-			if _, err := table.Parse(source, c.Dir); err != nil {
-				return rules.Config{}, c.Invalid(setting, "cannot be used", err)
-			}
+		if kind != text.Masquerade {
+			out.Sources[kind] = sources(s, strings.ToUpper(string(kind)), func(source string) bool { return rules.IsNumber(kind, source) })
 		}
 	}
 	if strings.ContainsAny(out.Subaddress, "@\" \t") {
-		return rules.Config{}, c.Invalid("SUBADDRESS", "cannot be used", errors.New("a blank, quote or @ parts no user and tag"))
+		s.Use("SUBADDRESS", errors.New("a blank, quote or @ parts no user and tag"))
 	}
-	out.Classes, err = classesFrom(c)
-	return out, err
+	out.Classes = classesFrom(s)
+	return out
 }
 
 // classesFrom takes the settings of virtual domains that are no tables.
-func classesFrom(c *config.Config) (out rules.Classes, err error) {
-	out.Base = c.String("VIRTUALMAILBOXBASE", "")
-	least, err := c.Int("VIRTUALMINIMUMUID", rules.DefaultMinimumUID)
-	if err != nil {
-		return out, err
-	}
-	out.MinimumUID = uint32(least)
-	to, err := text.ParseRoute(c.String("VIRTUALTRANSPORT", rules.Virtual+"!"))
+func classesFrom(s *config.Reader) rules.Classes {
+	to, err := text.ParseRoute(s.String("VIRTUALTRANSPORT", rules.Virtual+"!"))
 	if err == nil && to.Channel == rules.Local {
 		err = errors.New("mailboxes of virtual domains are not those of local users; want virtual! or a next hop")
 	}
-	if err != nil {
-		return out, c.Invalid("VIRTUALTRANSPORT", "cannot be used", err)
+	s.Use("VIRTUALTRANSPORT", err)
+	out := rules.Classes{Base: s.String("VIRTUALMAILBOXBASE", ""), MinimumUID: uint32(s.Int("VIRTUALMINIMUMUID", rules.DefaultMinimumUID)), Transport: &to}
+	if s.String("VIRTUALMAILBOXMAPS", "") != "" && out.Base == "" && to.Channel == rules.Virtual {
+		s.Add(s.Invalid("VIRTUALMAILBOXMAPS", "needs VIRTUALMAILBOXBASE, the directory that its paths are below", nil))
 	}
-	out.Transport = &to
-	if c.String("VIRTUALMAILBOXMAPS", "") != "" && out.Base == "" && to.Channel == rules.Virtual {
-		return out, c.Invalid("VIRTUALMAILBOXMAPS", "needs VIRTUALMAILBOXBASE, the directory that its paths are below", nil)
+	if s.String("VIRTUALMAILBOXDOMAINS", "") != "" && s.String("VIRTUALMAILBOXMAPS", "") == "" && to.Channel == rules.Virtual {
+		s.Add(s.Invalid("VIRTUALMAILBOXDOMAINS", "needs VIRTUALMAILBOXMAPS, or a next hop in VIRTUALTRANSPORT that has the mailboxes", nil))
 	}
-	if c.String("VIRTUALMAILBOXDOMAINS", "") != "" && c.String("VIRTUALMAILBOXMAPS", "") == "" && to.Channel == rules.Virtual {
-		return out, c.Invalid("VIRTUALMAILBOXDOMAINS", "needs VIRTUALMAILBOXMAPS, or a next hop in VIRTUALTRANSPORT that has the mailboxes", nil)
+	return out
+}
+
+// sources splits a setting into its sources, and checks how each is written, but for those that
+// are no tables.
+func sources(s *config.Reader, setting string, other func(source string) bool) []string {
+	list, err := table.Split(s.String(setting, ""))
+	s.Use(setting, err)
+	for _, source := range list {
+		if !other(source) {
+			_, err := table.Parse(source, s.Dir)
+			s.Use(setting, err)
+		}
 	}
-	return out, nil
+	return list
 }
 
 func orNothing(s string) string {

@@ -30,6 +30,7 @@ import (
 
 	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/router/policy"
@@ -62,7 +63,8 @@ type Config struct {
 	// PolicySteps and PolicyTime bound each call of router.star; 0: policy's defaults.
 	PolicySteps int
 	PolicyTime  time.Duration
-	Log         *slog.Logger // nil: discarded
+	Keeper      config.Keeper // of the files beside zmailer.conf; may be nil
+	Log         *slog.Logger  // nil: discarded
 	Now         func() time.Time
 	Service     *sdnotify.Service // nil: none
 	Metrics     *metrics.Set      // nil: none
@@ -97,19 +99,14 @@ func New(po *postoffice.PostOffice, c Config) (*Engine, error) {
 	}
 	c.Rules.Hostname, c.Rules.Now, c.Rules.Log = c.Hostname, c.Now, c.Log
 	tables, err := rules.New(c.Rules)
-	if err != nil {
-		return nil, err
-	}
 	en := &Engine{c: c, po: po, permits: permitsOf(c.Rules.Source), rules: tables, logins: newLogins(c.Now), self: uint32(os.Geteuid()),
 		recipients: c.Metrics.Counter("zmailer_router_recipients_total",
 			"Recipients that were decided about, by channel; again for a message that is routed again.", "channel")}
-	if en.masquerade, err = newMasquerade(c); err == nil {
-		en.contentRules, err = contentrules.Open(c.Rules.Dir, contentrules.Options{Now: c.Now, Log: c.Log})
-	}
-	if err == nil {
-		en.policy, err = policy.New(policyConfig(c))
-	}
-	if err != nil {
+	var merr, cerr, perr error
+	en.masquerade, merr = newMasquerade(c)
+	en.contentRules, cerr = contentrules.Open(c.Rules.Dir, contentrules.Options{Keeper: c.Keeper, Now: c.Now, Log: c.Log})
+	en.policy, perr = policy.New(policyConfig(c))
+	if err = errors.Join(err, merr, cerr, perr); err != nil {
 		return nil, errors.Join(err, en.Close())
 	}
 	en.idle.New = func() any { return &worker{en: en} }
@@ -124,7 +121,11 @@ func permitsOf(o table.Options) table.Permits {
 
 // Close ends the connections and children of the tables.
 func (en *Engine) Close() error {
-	return errors.Join(en.rules.Close(), en.masquerade.close(), en.policy.Close())
+	var err error
+	if en.rules != nil {
+		err = en.rules.Close()
+	}
+	return errors.Join(err, en.masquerade.close(), en.policy.Close())
 }
 
 // isDaemon reports whether a uid is one that daemons run as: their files name the user who
@@ -157,15 +158,14 @@ func (en *Engine) NoteReason(dir string, id postoffice.SpoolID, what, why string
 	}
 }
 
-// CheckTables reads all tables and lists, asks each source once, tries router.star, and
-// returns the errors with them, as *config.Error.
+// CheckTables reads what New reads, and all lists, asks each source once, and tries
+// router.star. It returns all errors, as *config.Error.
 func CheckTables(c Config) error {
-	c.Rules.Hostname = c.Hostname
-	r, err := rules.New(c.Rules)
-	if err != nil {
-		return err
+	en, err := New(nil, c)
+	if err == nil {
+		err = en.rules.Check(context.Background())
+		err = errors.Join(err, en.Close())
 	}
 	_, perr := policy.Check(policyConfig(c))
-	_, cerr := contentrules.Open(c.Rules.Dir, contentrules.Options{Log: c.Log})
-	return errors.Join(r.Check(context.Background()), r.Close(), perr, cerr)
+	return errors.Join(err, perr)
 }

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"time"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/config"
@@ -43,7 +41,7 @@ func newMasquerade(c Config) (*masquerade, error) {
 		}
 		var source masqueradeSource
 		if s.Scheme == "file" {
-			source, err = masqueradeFile(s.Rest, name != defaultMasquerade, c.Now, c.Log)
+			source, err = masqueradeFile(s.Rest, name != defaultMasquerade, c)
 		} else {
 			source, err = q.table(name, c)
 		}
@@ -56,8 +54,8 @@ func newMasquerade(c Config) (*masquerade, error) {
 }
 
 // masqueradeFile returns a source in a text file, which is held in memory.
-func masqueradeFile(path string, required bool, now func() time.Time, log *slog.Logger) (masqueradeSource, error) {
-	f, err := config.OpenFile(path, parseMasquerade, config.FileOptions{Required: required, Now: now, Log: log})
+func masqueradeFile(path string, required bool, c Config) (masqueradeSource, error) {
+	f, err := config.OpenFile(path, parseMasquerade, config.FileOptions{Required: required, Keeper: c.Keeper, Now: c.Now, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +102,7 @@ func parseMasquerade(file string, content []byte) (map[string]address.Mailbox, e
 	entries, lines := map[string]address.Mailbox{}, map[string]int{}
 	err := text.Scan(text.Masquerade, file, bytes.NewReader(content), func(e text.Entry) error {
 		if first := lines[e.Key]; first > 0 {
-			return &config.Error{File: file, Line: e.Line, Reason: fmt.Sprintf("%s is in line %d already", e.Key, first)}
+			return config.Duplicate(file, e.Line, e.Key, first)
 		}
 		m, err := text.MasqueradeValue(e.Text)
 		entries[e.Key], lines[e.Key] = m, e.Line

@@ -82,7 +82,7 @@ func TestBadLineOfMasqueradeIsNamed(t *testing.T) {
 		"@.: a@b.example\n":                             "domain is empty",
 		"@a b.example: a@b.example\n":                   `" " in the domain`,
 		"@a.example: b@c.example, d@e.example\n":        `"," in the domain`,
-		"A@b.Example: b@c.d\n# x\na@b.example: c@d.e\n": "masquerade:3: a@b.example is in line 1 already",
+		"A@b.Example: b@c.d\n# x\na@b.example: c@d.e\n": "masquerade:3: warning: a@b.example is in line 1 already",
 	} {
 		_, err := parseMasquerade("masquerade", []byte(text))
 		bad := (*config.Error)(nil)

@@ -30,7 +30,7 @@ type Frozen struct{ Cause, Reason string }
 func (f *Frozen) Error() string { return f.Reason }
 
 func policyConfig(c Config) policy.Config {
-	out := policy.Config{Dir: c.Rules.Dir, Hostname: c.Hostname, Steps: c.PolicySteps, Time: c.PolicyTime, Now: c.Now, Log: c.Log}
+	out := policy.Config{Dir: c.Rules.Dir, Hostname: c.Hostname, Steps: c.PolicySteps, Time: c.PolicyTime, Keeper: c.Keeper, Now: c.Now, Log: c.Log}
 	out.Source.Timeout, out.Source.Keep, out.Source.Parallel = c.LookupTimeout, c.LookupKeep, c.LookupParallel
 	return out
 }

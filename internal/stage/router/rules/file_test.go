@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,15 +27,12 @@ func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
 		"route to local with a host":  {"routes", "b.example local!host\n", 1, "takes no host"},
 		"route for no domain":         {"routes", "b..example smtp!\n", 1, "bad key"},
 		"route for an empty suffix":   {"routes", ".. smtp!\n", 1, "bad key"},
-		"two routes for one domain":   {"routes", "b.example smtp!\n\nB.Example. smtp!x\n", 3, "b.example is in line 1 already"},
-		"two defaults":                {"routes", ". smtp!\n. smtp!x\n", 2, "in line 1 already"},
 		"two local names in a line":   {"localnames", "a.example b.example\n", 1, "one domain a line"},
 		"local name that is none":     {"localnames", "-\n", 1, "bad domain"},
 		"alias without colon":         {"aliases", "a b\n", 1, "no colon"},
 		"alias without name":          {"aliases", ": b\n", 1, "no name"},
 		"alias without value":         {"aliases", "a: b\nb:\n", 2, "/dev/null drops the mail"},
 		"alias with an empty value":   {"aliases", "a: b,, c\n", 1, "empty value"},
-		"alias twice":                 {"aliases", "a: b\nA: c\n", 2, "a is in line 1 already"},
 		"alias of an address":         {"aliases", "a@b.example: c\n", 1, "belongs in fqdnaliases"},
 		"alias with a blank":          {"aliases", "a b: c\n", 1, "write it in quotes"},
 		"continuation of nothing":     {"aliases", "# x\n  a: b\n", 2, "begins with a blank"},
@@ -68,6 +66,27 @@ func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
 				t.Errorf("got %q, want %s:%d and %q", err, tt.file, tt.line, tt.want)
 			}
 			assert.Equal(t, config.Exit(err), config.ExitConfig, "exit code")
+		})
+	}
+}
+
+// Op4: a key that is there twice is a warning, and the first of the two counts.
+func TestOp4FirstOfTwoEqualKeysCounts(t *testing.T) {
+	for name, tt := range map[string]struct {
+		file, text string
+		line       int
+		rcpt, want string
+	}{
+		"two aliases":  {"aliases", "a: carol\nA: dave\n", 2, "a", "local carol@mx.example.org carol@mx.example.org UID"},
+		"two routes":   {"routes", "b.example smtp!one\n\nB.Example. smtp!two\n", 3, "x@b.example", "smtp one x@b.example 65534"},
+		"two defaults": {"routes", ". smtp!one\n. smtp!two\n", 2, "x@b.example", "smtp one x@b.example 65534"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newConf(t, map[string]string{"users": "carol\ndave\n", tt.file: tt.text})
+			assert.Equal(t, strings.Join(c.resolve(tt.rcpt, false), ", "), tt.want, "target")
+			if want := fmt.Sprintf("%s:%d: warning: ", tt.file, tt.line); !strings.Contains(c.log.String(), "table-warning") || !strings.Contains(c.log.String(), want) {
+				t.Errorf("no warning of line %d in: %s", tt.line, c.log.String())
+			}
 		})
 	}
 }

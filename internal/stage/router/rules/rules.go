@@ -70,6 +70,7 @@ type Config struct {
 	// have none.
 	Forward string
 	Closed  Closed           // for .forward files and what they and lists include; nil: no process
+	Keeper  config.Keeper    // of the text tables; may be nil
 	Passwd  Users            // nil: the system's
 	Now     func() time.Time // nil: time.Now
 	Log     *slog.Logger     // nil: discarded
@@ -82,6 +83,7 @@ const period = time.Second
 type Rules struct {
 	now  func() time.Time
 	log  *slog.Logger
+	keep config.Keeper
 	next atomic.Int64 // when the files are looked at again, UnixNano
 	gen  atomic.Int64 // how often the tables have changed
 	cur  atomic.Pointer[Tables]
@@ -98,7 +100,8 @@ type feed struct {
 	parse func(to *Tables, s source) error
 }
 
-// New reads all tables. A bad one is a *config.Error.
+// New reads all tables. Its error joins a *config.Error for each line and source that cannot
+// be used.
 func New(c Config) (*Rules, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -107,38 +110,79 @@ func New(c Config) (*Rules, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	t, err := newTables(c)
-	if err != nil {
+	if t == nil {
 		return nil, err
 	}
-	r := &Rules{now: c.Now, log: c.Log, dir: c.Dir}
+	errs := []error{err}
+	r := &Rules{now: c.Now, log: c.Log, keep: c.Keeper, dir: c.Dir}
 	for _, kind := range text.Kinds() {
 		if kind == text.Masquerade {
 			continue // it is not about recipients
 		}
-		if err := r.addTable(t, c, kind); err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
+		errs = append(errs, r.addTable(t, c, kind))
 	}
 	if c.LocalUsers != "" && c.LocalUsers != "passwd" {
 		r.feeds = append(r.feeds, feed{watched{path: c.LocalUsers, required: true}, (*Tables).parseUsers})
 	}
 	for i := range r.feeds {
-		k := &r.feeds[i]
-		s, _, err := k.file.read(c.Now(), true)
-		if err == nil {
-			err = k.parse(t, s)
-		}
-		if err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
+		errs = append(errs, r.first(t, &r.feeds[i]))
 	}
-	if err := t.checkClasses(); err != nil {
+	err = errors.Join(errs...)
+	if err == nil {
+		err = t.checkClasses()
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	t.lookForLists()
 	r.cur.Store(t)
 	r.next.Store(c.Now().Add(period).UnixNano())
 	return r, nil
+}
+
+// first reads a file at the start. For one that cannot be used there may be a copy of what
+// it had when it could.
+func (r *Rules) first(t *Tables, k *feed) error {
+	s, _, err := k.file.read(r.now(), true)
+	if err == nil {
+		err = r.take(t, k, s)
+	}
+	if err == nil || r.keep == nil {
+		return err
+	}
+	kept := r.keep.Last(k.file.path)
+	if kept == nil {
+		r.keep.Bad(k.file.path, err, false)
+		return err
+	}
+	old := source{name: k.file.path, text: string(kept.Text), rights: rights{uid: kept.UID}}
+	if kept.UID == Nobody {
+		old.rights.why = "the copy of " + k.file.path + " belongs to nobody"
+	}
+	bad, _ := config.Sort(k.parse(t, old))
+	r.keep.Bad(k.file.path, err, bad == nil)
+	if bad != nil {
+		return err
+	}
+	r.log.Error("table-refused", "file", k.file.path, "reason", err, "kept", "the copy of "+kept.Time.UTC().Format(time.RFC3339))
+	return nil
+}
+
+// take parses what was read, and has it kept.
+func (r *Rules) take(t *Tables, k *feed, s source) error {
+	err, warnings := config.Sort(k.parse(t, s))
+	if err != nil {
+		return err
+	}
+	config.LogWarnings(r.log, k.file.path, warnings)
+	switch {
+	case r.keep == nil:
+	case k.file.seen.exists:
+		r.keep.Good(k.file.path, []byte(s.text), s.rights.uid, warnings)
+	default:
+		r.keep.Good(k.file.path, nil, Nobody, warnings)
+	}
+	return nil
 }
 
 // addTable makes the layers of one table, a source each.
@@ -158,6 +202,7 @@ func (r *Rules) addTable(t *Tables, c Config, kind text.Kind) error {
 		sources = []string{filepath.Join(c.Dir, string(kind))}
 	}
 	*layers = make([]layer, len(sources))
+	var errs []error
 	for i, name := range sources {
 		if id, is := staticID(kind, name); is {
 			e, err := text.ParseClass(kind, id)
@@ -165,14 +210,16 @@ func (r *Rules) addTable(t *Tables, c Config, kind text.Kind) error {
 				err = fmt.Errorf("uid %d is below VIRTUALMINIMUMUID=%d", e.ID, t.classes.MinimumUID)
 			}
 			if err != nil {
-				return &config.Error{File: strings.ToUpper(string(kind)), Reason: name + " cannot be used", Err: err}
+				errs = append(errs, &config.Error{File: strings.ToUpper(string(kind)), Reason: name + " cannot be used", Err: err})
+				continue
 			}
 			(*layers)[i].static = &found{entry: entry{key: name, id: e.ID}, where: where{file: strings.ToUpper(string(kind))}}
 			continue
 		}
 		s, err := table.Parse(name, c.Dir)
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		if s.Scheme == "file" {
 			r.feeds = append(r.feeds, feed{
@@ -186,13 +233,14 @@ func (r *Rules) addTable(t *Tables, c Config, kind text.Kind) error {
 		o.Name, o.Dir, o.Now, o.Log = string(kind), c.Dir, c.Now, c.Log
 		opened, err := table.Open(name, o)
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		e := &external{Table: opened, name: name, kind: kind}
 		(*layers)[i].ext = e
 		r.open = append(r.open, e)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // staticID returns the number in a source that is one for all mailboxes, as Postfix's
@@ -211,18 +259,20 @@ func IsNumber(kind text.Kind, source string) bool {
 	return is
 }
 
+// newTables returns tables without content, which have no errors of their own; the error is
+// about settings.
 func newTables(c Config) (*Tables, error) {
 	host := address.Mailbox{Local: "postmaster", Domain: c.Hostname}
 	hostname, err := host.ASCIIDomain()
 	if err != nil || hostname == "" {
-		return nil, &config.Error{File: "HOSTNAME", Reason: fmt.Sprintf("%q is no domain", c.Hostname), Err: err}
+		err = &config.Error{File: "HOSTNAME", Reason: fmt.Sprintf("%q is no domain", c.Hostname), Err: err}
 	}
 	if c.Postmaster == "" {
 		c.Postmaster = "postmaster"
 	}
-	postmaster, err := address.Parse(c.Postmaster)
-	if err != nil || postmaster.IsNull() {
-		return nil, &config.Error{File: "POSTMASTER", Reason: fmt.Sprintf("%q is neither an address nor a local user", c.Postmaster), Err: err}
+	postmaster, perr := address.Parse(c.Postmaster)
+	if perr != nil || postmaster.IsNull() {
+		perr = &config.Error{File: "POSTMASTER", Reason: fmt.Sprintf("%q is neither an address nor a local user", c.Postmaster), Err: perr}
 	}
 	if c.Passwd == nil {
 		c.Passwd = newPasswd(c.Now)
@@ -230,10 +280,8 @@ func newTables(c Config) (*Tables, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	forwards, err := newForwards(c.Forward, c.Log)
-	if err != nil {
-		return nil, err
-	}
+	forwards, ferr := newForwards(c.Forward, c.Log)
+	err = errors.Join(err, perr, ferr)
 	t := &Tables{
 		hostname:   hostname,
 		postmaster: postmaster,
@@ -248,7 +296,7 @@ func newTables(c Config) (*Tables, error) {
 	if c.Dir != "" {
 		t.listDir = filepath.Join(c.Dir, "lists")
 	}
-	return t, nil
+	return t, err
 }
 
 // Tables returns the tables as they are now. It looks at the files at most once a
@@ -274,7 +322,7 @@ func (r *Rules) Tables() *Tables {
 			next = now.Add(settle)
 		case state == fresh:
 			tried := t
-			if err := k.parse(&tried, s); err != nil {
+			if err := r.take(&tried, k, s); err != nil {
 				r.refused(k.file.path, err)
 				continue
 			}
@@ -322,6 +370,9 @@ func (r *Rules) Generation() (name string, asks bool) {
 
 // refused logs once per change that a table cannot be used.
 func (r *Rules) refused(path string, err error) {
+	if r.keep != nil {
+		r.keep.Bad(path, err, true)
+	}
 	r.log.Error("table-refused", "file", path, "reason", err, "kept", "the table as it was read before")
 }
 

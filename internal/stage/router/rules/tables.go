@@ -121,7 +121,7 @@ func (t *Tables) parseLayer(kind text.Kind, i int, s source) error {
 			in, key = m.below, key[1:]
 		}
 		if first, twice := in[key]; twice {
-			return s.bad(e.Line, fmt.Sprintf("%s is in line %d already", e.Key, first.line), nil)
+			return config.Duplicate(s.name, e.Line, e.Key, first.line)
 		}
 		in[key] = v
 		m.addresses = m.addresses || kind == text.Aliases && key[0] != '"' && strings.Contains(key, "@")
@@ -133,13 +133,13 @@ func (t *Tables) parseLayer(kind text.Kind, i int, s source) error {
 	if bad := (*config.Error)(nil); err != nil && !errors.As(err, &bad) {
 		err = &config.Error{File: s.name, Reason: "cannot be read", Err: err}
 	}
-	if err != nil {
+	if errs, _ := config.Sort(err); errs != nil {
 		return err
 	}
 	layers := t.layersOf(kind)
 	*layers = slices.Clone(*layers) // older Tables share it
 	(*layers)[i] = layer{mem: m}
-	return nil
+	return err // warnings
 }
 
 func parseEntry(kind text.Kind, s string) (e entry, err error) {

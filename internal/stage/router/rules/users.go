@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"zmailer/internal/run/config"
 )
 
 // User is a local user.
@@ -109,6 +111,7 @@ type logins struct {
 func (t *Tables) parseUsers(s source) error {
 	l := &logins{uid: s.rights.uid, names: map[string]struct{}{}}
 	number := 0
+	var wrong config.Mistakes
 	for line := range strings.Lines(s.text) {
 		number++
 		name := strings.TrimSpace(line)
@@ -116,9 +119,15 @@ func (t *Tables) parseUsers(s source) error {
 			continue
 		}
 		if !isLogin(name) {
-			return s.bad(number, "want one login name a line", nil)
+			if wrong.Add(s.bad(number, "want one login name a line", nil)) {
+				break
+			}
+			continue
 		}
 		l.names[name] = struct{}{}
+	}
+	if err := wrong.Err(); err != nil {
+		return err
 	}
 	t.logins = l
 	return nil

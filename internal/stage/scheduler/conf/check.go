@@ -20,18 +20,18 @@ import (
 // are missing, routes of the text tables to channels that no clause serves. policy checks
 // the tls= of a clause as the agent will; nil accepts all.
 func (c *File) Check(settings *config.Config, policy func(string) error) (errs, warnings []error) {
-	if errs = c.badPolicies(policy); len(errs) > 0 {
-		return errs, nil
-	}
+	errs = c.badPolicies(policy)
 	routes, err := c.checkRoutes(settings)
 	if err != nil {
-		return []error{err}, nil
+		errs = append(errs, err)
 	}
-	return nil, append(c.warnings(), routes...)
+	return errs, append(c.warnings(), routes...)
 }
 
 func (c *File) warn(at place, format string, args ...any) error {
-	return c.bad(at, "warning: "+format, args...)
+	err := c.bad(at, format, args...)
+	err.Warning = true
+	return err
 }
 
 // warnings returns settings without effect, and programs that cannot be started.
@@ -50,7 +50,7 @@ func (c *File) warnings() (list []error) {
 		list = append(list, c.warnBody(&c.bodies[i])...)
 	}
 	for _, where := range c.NoEffect {
-		list = append(list, fmt.Errorf("%s: %s", where, "warning: this setting of ZMailer has no effect"))
+		list = append(list, &config.Error{File: where.File, Line: where.Line, Column: where.Column, Warning: true, Reason: where.Reason + ": this setting of ZMailer has no effect"})
 	}
 	return list
 }
@@ -217,7 +217,7 @@ func (c *File) unservedRoutes(file, text string) (list []error) {
 			continue
 		}
 		list = append(list, &config.Error{File: file, Line: number, Column: strings.Index(line, fields[1]) + 1,
-			Reason: fmt.Sprintf("warning: no clause of scheduler.conf with a command serves channel %s: mail for %s would wait until it expires", channel, fields[0])})
+			Warning: true, Reason: fmt.Sprintf("no clause of scheduler.conf with a command serves channel %s: mail for %s would wait until it expires", channel, fields[0])})
 	}
 	return list
 }

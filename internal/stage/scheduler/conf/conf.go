@@ -37,7 +37,7 @@ type File struct {
 	// MailQSock and AuthFile are for the query socket.
 	MailQSock, AuthFile string
 	// NoEffect are ZMailer's settings that have no effect, as "file:line:column: key".
-	NoEffect []string
+	NoEffect []*config.Error
 
 	// Name is the file's name, Text its content.
 	Name, Text string
@@ -157,7 +157,7 @@ func (c *File) Current() *File {
 // Replace puts next in force. It is called on the first version.
 func (c *File) Replace(next *File) { c.next.Store(next) }
 
-func (c *File) bad(at place, format string, args ...any) error {
+func (c *File) bad(at place, format string, args ...any) *config.Error {
 	return &config.Error{File: c.Name, Line: at.line, Column: at.column, Reason: fmt.Sprintf(format, args...)}
 }
 
@@ -251,7 +251,7 @@ func (p *confParser) set(t token) {
 		return
 	}
 	if word.idle {
-		p.conf.NoEffect = append(p.conf.NoEffect, p.conf.bad(t.at, "%s", key).Error())
+		p.conf.NoEffect = append(p.conf.NoEffect, p.conf.bad(t.at, "%s", key))
 	}
 	b := &p.conf.bodies[len(p.conf.bodies)-1]
 	b.sets = append(b.sets, set)

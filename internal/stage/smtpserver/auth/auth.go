@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	checker "zmailer/internal/lookup/passwd/pam"
 	"zmailer/internal/run/config"
 )
 
@@ -68,8 +69,9 @@ type Exchange interface {
 
 // Options say how backends are opened.
 type Options struct {
-	Dir      string // where a path without / begins: beside zmailer.conf
-	Programs string // where the program lookup is; "": beside this program
+	Dir      string        // where a path without / begins: beside zmailer.conf
+	Programs string        // where the program lookup is; "": beside this program
+	Keeper   config.Keeper // of the file of accounts; may be nil
 	Now      func() time.Time
 	Log      *slog.Logger
 }
@@ -84,7 +86,7 @@ func Open(source string, o Options) (Backend, error) {
 	}
 	scheme, rest, _ := strings.Cut(source, ":")
 	if err := Check(source); err != nil {
-		return nil, &config.Error{File: "AUTH=" + source, Reason: err.Error()}
+		return nil, &config.Error{File: source, Reason: err.Error()}
 	}
 	switch scheme {
 	case "file":
@@ -97,6 +99,16 @@ func Open(source string, o Options) (Backend, error) {
 	default:
 		return newPAM(rest, o)
 	}
+}
+
+// Probe reports what a source lacks on this machine: the socket of Dovecot, the service or
+// the modules of PAM. A server starts without it; its clients get 454 until it is there.
+func Probe(source string) error {
+	scheme, rest, _ := strings.Cut(source, ":")
+	if scheme == "pam" {
+		return checker.Installed(rest)
+	}
+	return nil
 }
 
 // Check reports what is wrong with a source.

@@ -22,7 +22,7 @@ type file struct {
 }
 
 func openFile(path string, o Options) (*file, error) {
-	accounts, err := config.OpenFile(path, passwd.Parse, config.FileOptions{Required: true, Secret: true, Now: o.Now, Log: o.Log})
+	accounts, err := config.OpenFile(path, passwd.Parse, config.FileOptions{Required: true, Secret: true, Keeper: o.Keeper, Now: o.Now, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}

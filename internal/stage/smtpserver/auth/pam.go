@@ -14,7 +14,7 @@ type pam struct{ c *checker.Checker }
 func newPAM(service string, o Options) (*pam, error) {
 	c, err := checker.New(service, o.Programs)
 	if err != nil {
-		return nil, &config.Error{File: "AUTH=pam:" + service, Reason: "cannot be used", Err: err}
+		return nil, &config.Error{File: "pam:" + service, Reason: "cannot be used", Err: err}
 	}
 	return &pam{c}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 
 	"zmailer/internal/mail/address"
@@ -23,7 +24,7 @@ func (p *Policy) openNames() (err error) {
 		p.names, err = openSources(p.LocalNames, o, parseLocalNames, false)
 	case p.LocalNamesFile != "":
 		var f *config.File[words]
-		if f, err = config.OpenFile(p.LocalNamesFile, parseLocalNames, config.FileOptions{Log: p.Log}); err == nil {
+		if f, err = config.OpenFile(p.LocalNamesFile, parseLocalNames, config.FileOptions{Keeper: p.Keeper, Log: p.Log}); err == nil {
 			p.names = sources{file{f}}
 		}
 	default:
@@ -61,6 +62,7 @@ func ClassName(kind text.Kind) string {
 }
 
 func (p *Policy) openDomains() error {
+	var errs []error
 	for _, d := range p.Domains {
 		o := p.source
 		o.Name = string(d.Kind)
@@ -72,14 +74,12 @@ func (p *Policy) openDomains() error {
 			})
 			return out, err
 		}, true)
-		if err != nil {
-			return err
-		}
+		errs = append(errs, err)
 		if len(list) > 0 {
 			p.classes = append(p.classes, class{d.Kind, list})
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // IsLocal reports whether a recipient is in a domain of ours, of any class; an address without
@@ -130,6 +130,7 @@ func parseLocalNames(name string, b []byte) (words, error) {
 	names := words{}
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	n := 1
+	var wrong config.Mistakes
 	for ; sc.Scan(); n++ {
 		line, _, _ := strings.Cut(sc.Text(), "#")
 		f := strings.Fields(line)
@@ -138,12 +139,15 @@ func parseLocalNames(name string, b []byte) (words, error) {
 		}
 		domain, err := text.Domain(f[0])
 		if err != nil {
-			return nil, &config.Error{File: name, Line: n, Reason: "not a domain", Err: err}
+			if wrong.Add(&config.Error{File: name, Line: n, Reason: "not a domain", Err: err}) {
+				break
+			}
+			continue
 		}
 		names[domain] = nil
 	}
 	if err := sc.Err(); err != nil {
-		return nil, &config.Error{File: name, Line: n, Reason: "cannot read", Err: err}
+		wrong.Add(&config.Error{File: name, Line: n, Reason: "cannot read", Err: err})
 	}
-	return names, nil
+	return names, wrong.Err()
 }

@@ -22,6 +22,7 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
@@ -43,6 +44,7 @@ type Config struct {
 	Source         table.Options  // what tables have in common
 	ETRNNets       []netip.Prefix // whose clients may start any queue
 	RcptCheck      *RcptCheck     // nil: recipients are not verified
+	Keeper         config.Keeper  // of text files; may be nil
 	Log            *slog.Logger
 }
 
@@ -68,40 +70,32 @@ type Policy struct {
 	tableTrouble, rcptTrouble logging.Trouble
 }
 
-// Open reads the rules and opens the tables.
+// Open reads the rules and opens the tables. Its error joins all that cannot be used.
 func Open(c Config) (*Policy, error) {
 	p := &Policy{Config: c, source: c.Source}
 	p.source.Dir, p.source.Log = c.Dir, c.Log
 	if ascii, err := (address.Mailbox{Local: "x", Domain: c.Hostname}).ASCIIDomain(); err == nil {
 		p.host = ascii
 	}
-	o := access.Options{Dir: c.Dir, Source: c.Source, Log: c.Log}
+	o := access.Options{Dir: c.Dir, Source: c.Source, Keeper: c.Keeper, Log: c.Log}
 	if o.Dir != "" {
 		o.Path = filepath.Join(o.Dir, "access")
 	}
-	var err error
-	if p.rules, err = access.Open(o); err != nil {
-		return nil, err
-	}
-	if err = p.openNames(); err == nil {
-		err = p.openDomains()
-	}
-	if err == nil {
-		named := p.source
-		named.Name = "senderlogin"
-		p.senders, err = openSources(c.SenderLogin, named, parseSenders, true)
-	}
-	if err == nil {
-		named := p.source
-		named.Name = "ratelimits"
-		p.rates, err = openSources(c.RateLimits, named, parseRateFile, true)
-	}
-	if err == nil && c.RcptCheck != nil {
+	var err, nerr, derr, serr, lerr, rerr error
+	p.rules, err = access.Open(o)
+	nerr = p.openNames()
+	derr = p.openDomains()
+	named := p.source
+	named.Name = "senderlogin"
+	p.senders, serr = openSources(c.SenderLogin, named, parseSenders, true)
+	named.Name = "ratelimits"
+	p.rates, lerr = openSources(c.RateLimits, named, parseRateFile, true)
+	if c.RcptCheck != nil {
 		check := c.RcptCheck.Options
 		check.Log = c.Log
-		p.rcpts, err = rcptcheck.New(check)
+		p.rcpts, rerr = rcptcheck.New(check)
 	}
-	if err != nil {
+	if err = errors.Join(err, nerr, derr, serr, lerr, rerr); err != nil {
 		p.Close()
 		return nil, err
 	}
@@ -117,7 +111,11 @@ func (p *Policy) Close() {
 	for _, c := range p.classes {
 		all = append(all, c.sources...)
 	}
-	if err := errors.Join(p.rules.Close(), all.close(), p.names.close(), p.senders.close(), p.rates.close()); err != nil {
+	var err error
+	if p.rules != nil {
+		err = p.rules.Close()
+	}
+	if err = errors.Join(err, all.close(), p.names.close(), p.senders.close(), p.rates.close()); err != nil && p.Log != nil {
 		p.Log.Warn("access-trouble", "reason", err)
 	}
 }

@@ -85,7 +85,8 @@ func parseRates(list []string) (r limits.Rates, err error) {
 // parseRateFile reads lines "user=NAME RATES" and "from=SENDER RATES".
 func parseRateFile(name string, text []byte) (words, error) {
 	all := words{}
-	number := 0
+	number, where := 0, map[string]int{}
+	var wrong config.Mistakes
 	for line := range bytes.Lines(text) {
 		number++
 		content, _, _ := strings.Cut(string(line), "#")
@@ -100,15 +101,19 @@ func parseRateFile(name string, text []byte) (words, error) {
 		if err == nil {
 			_, err = parseRates(f[1:])
 		}
-		if _, ok := all[key]; ok && err == nil {
-			err = fmt.Errorf("duplicate entry %s", f[0])
+		switch first, twice := where[key]; {
+		case err != nil:
+			err = &config.Error{File: name, Line: number, Reason: err.Error()}
+		case twice:
+			err = config.Duplicate(name, number, f[0], first)
+		default:
+			all[key], where[key] = f[1:], number
 		}
-		if err != nil {
-			return nil, &config.Error{File: name, Line: number, Reason: err.Error()}
+		if err != nil && wrong.Add(err) {
+			break
 		}
-		all[key] = f[1:]
 	}
-	return all, nil
+	return all, wrong.Err()
 }
 
 func rateKey(word string) (string, error) {

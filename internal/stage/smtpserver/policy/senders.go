@@ -44,7 +44,8 @@ func senderKeys(from address.Mailbox) []string {
 // parseSenders reads lines "ADDRESS USER ...".
 func parseSenders(name string, text []byte) (words, error) {
 	all := words{}
-	number := 0
+	number, where := 0, map[string]int{}
+	var wrong config.Mistakes
 	for line := range bytes.Lines(text) {
 		number++
 		content, _, _ := strings.Cut(string(line), "#")
@@ -52,22 +53,22 @@ func parseSenders(name string, text []byte) (words, error) {
 		if len(f) == 0 {
 			continue
 		}
-		bad := func(format string, args ...any) (words, error) {
-			return nil, &config.Error{File: name, Line: number, Reason: fmt.Sprintf(format, args...)}
-		}
 		key, err := senderKey(strings.TrimSuffix(f[0], ":"))
-		if err != nil {
-			return bad("%v", err)
+		switch first, twice := where[key]; {
+		case err != nil:
+			err = &config.Error{File: name, Line: number, Reason: err.Error()}
+		case len(f) == 1:
+			err = &config.Error{File: name, Line: number, Reason: "no user follows " + f[0]}
+		case twice:
+			err = config.Duplicate(name, number, f[0], first)
+		default:
+			all[key], where[key] = f[1:], number
 		}
-		if len(f) == 1 {
-			return bad("no user follows %s", f[0])
+		if err != nil && wrong.Add(err) {
+			break
 		}
-		if _, ok := all[key]; ok {
-			return bad("duplicate entry %s", f[0])
-		}
-		all[key] = f[1:]
 	}
-	return all, nil
+	return all, wrong.Err()
 }
 
 // senderKey returns an address, @domain, domain or .domain as it is looked up.

@@ -64,27 +64,32 @@ func splitWords(s string) []string {
 
 // openSources opens the sources of a setting; parse reads those that are text files.
 func openSources(names []string, o table.Options, parse func(name string, text []byte) (words, error), required bool) (list sources, err error) {
+	var errs []error
 	defer func() {
-		if err != nil {
+		if err = errors.Join(errs...); err != nil {
 			err = errors.Join(err, list.close())
+			list = nil
 		}
 	}()
 	for _, name := range names {
 		s, err := table.Parse(name, o.Dir)
 		if err != nil {
-			return list, err
+			errs = append(errs, err)
+			continue
 		}
 		if s.Scheme == "file" {
-			f, err := config.OpenFile(s.Rest, parse, config.FileOptions{Required: required, Log: o.Log})
+			f, err := config.OpenFile(s.Rest, parse, config.FileOptions{Required: required, Keeper: o.Keeper, Log: o.Log})
 			if err != nil {
-				return list, err
+				errs = append(errs, err)
+				continue
 			}
 			list = append(list, file{f})
 			continue
 		}
 		t, err := table.Open(name, o)
 		if err != nil {
-			return list, err
+			errs = append(errs, err)
+			continue
 		}
 		list = append(list, asked{t})
 	}

@@ -43,6 +43,7 @@ type Table struct{ accounts []Account }
 func Parse(file string, text []byte) (*Table, error) {
 	t := &Table{}
 	number := 0
+	var wrong config.Mistakes
 	for line := range strings.Lines(string(text)) {
 		number++
 		line = strings.TrimSpace(line)
@@ -51,12 +52,15 @@ func Parse(file string, text []byte) (*Table, error) {
 		}
 		a, err := parseLine(line)
 		if err != nil {
-			return nil, &config.Error{File: file, Line: number, Reason: "not HOST[:PORT] USER PASSWORD [from=SENDER] [name=NAME] [cleartext]", Err: err}
+			if wrong.Add(&config.Error{File: file, Line: number, Reason: "not HOST[:PORT] USER PASSWORD [from=SENDER] [name=NAME] [cleartext]", Err: err}) {
+				break
+			}
+			continue
 		}
 		a.Where = fmt.Sprintf("%s:%d", file, number)
 		t.accounts = append(t.accounts, a)
 	}
-	return t, nil
+	return t, wrong.Err()
 }
 
 func parseLine(line string) (Account, error) {

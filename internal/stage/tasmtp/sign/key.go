@@ -9,7 +9,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"sync"
 	"time"
@@ -32,8 +31,7 @@ type Key struct {
 	Expire   time.Duration
 	Line     int
 
-	log    *slog.Logger
-	now    func() time.Time
+	o      Options
 	mu     sync.Mutex
 	file   *config.File[crypto.Signer] // nil: not read yet
 	failed string
@@ -44,11 +42,11 @@ func (k *Key) Private() (crypto.Signer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.file == nil {
-		f, err := config.OpenFile(k.Path, parseKey, config.FileOptions{Required: true, Secret: true, Now: k.now, Log: k.log})
+		f, err := config.OpenFile(k.Path, parseKey, config.FileOptions{Required: true, Secret: true, Keeper: k.o.Keeper, Now: k.o.Now, Log: k.o.Log})
 		if err != nil {
 			if why := err.Error(); why != k.failed {
 				k.failed = why
-				k.log.Error("dkim-key-unusable", "domain", k.Domain, "selector", k.Selector, "reason", err,
+				k.o.Log.Error("dkim-key-unusable", "domain", k.Domain, "selector", k.Selector, "reason", err,
 					"advice", "mend the key or take its line out of the file dkim; mail that no other key signs waits")
 			}
 			return nil, err

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"zmailer/internal/run/config"
 )
 
 // Record returns the name of the DNS record that publishes the key (RFC 6376 §3.6.2.1).
@@ -98,7 +100,7 @@ func (t *Table) Check() error {
 	var errs []error
 	for _, k := range all {
 		if _, err := k.Private(); err != nil {
-			errs = append(errs, fmt.Errorf("%s:%d: %w", t.file.Path(), k.Line, err))
+			errs = append(errs, &config.Error{File: t.file.Path(), Line: k.Line, Reason: "the key cannot be used", Err: err})
 		}
 	}
 	return errors.Join(errs...)

@@ -74,7 +74,7 @@ func newBench(t *testing.T, lines string) *bench {
 	path := filepath.Join(b.dir, "dkim")
 	assert.Must(t, os.WriteFile(path, []byte(lines), 0o600))
 	var err error
-	if b.table, err = Open(path, slog.New(slog.NewTextHandler(&b.log, nil)), nil); err != nil {
+	if b.table, err = Open(path, Options{Log: slog.New(slog.NewTextHandler(&b.log, nil))}); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -220,7 +220,7 @@ func TestBrokenLinesAreNamed(t *testing.T) {
 	}
 	for name, text := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse("/etc/zmailer/dkim", []byte(text), nil, nil)
+			_, err := parse("/etc/zmailer/dkim", []byte(text), Options{})
 			if cerr := (*config.Error)(nil); !errors.As(err, &cerr) || cerr.Line == 0 || !strings.Contains(err.Error(), "/etc/zmailer/dkim:") {
 				t.Errorf("got %v", err)
 			}
@@ -390,7 +390,7 @@ func FuzzSign(f *testing.F) {
 	t := &testing.T{}
 	b := &bench{t: t, dir: dir, zone: map[string]string{}}
 	b.zone["e._domainkey.example.org"] = newKey(t, filepath.Join(dir, "e.pem"), "ed25519")
-	keys, err := parse(filepath.Join(dir, "dkim"), []byte("example.org e e.pem\n"), slog.New(slog.DiscardHandler), nil)
+	keys, err := parse(filepath.Join(dir, "dkim"), []byte("example.org e e.pem\n"), Options{Log: slog.New(slog.DiscardHandler)})
 	assert.Must(f, err)
 	f.Add(header, "\nx\n")
 	f.Add("From: a\n", "\n \t\r\n\n")

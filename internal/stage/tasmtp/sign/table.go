@@ -20,15 +20,22 @@ type Table struct {
 	file *config.File[map[string][]*Key]
 }
 
+// Options are what the table and its keys have in common.
+type Options struct {
+	Keeper config.Keeper // may be nil
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
 // Open reads the table. Its errors are *config.Error. Keys are read when they are needed:
 // one that is broken must not keep other domains' mail.
-func Open(path string, log *slog.Logger, now func() time.Time) (*Table, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+func Open(path string, o Options) (*Table, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	f, err := config.OpenFile(path, func(name string, text []byte) (map[string][]*Key, error) {
-		return parse(name, text, log, now)
-	}, config.FileOptions{Now: now, Log: log})
+		return parse(name, text, o)
+	}, config.FileOptions{Keeper: o.Keeper, Now: o.Now, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +67,7 @@ func (t *Table) For(domain string) []*Key {
 
 // parse reads lines of "DOMAIN SELECTOR KEYFILE [d=DOMAIN] [expire=TIME]". A domain with a
 // leading dot matches itself and all names below it.
-func parse(name string, text []byte, log *slog.Logger, now func() time.Time) (map[string][]*Key, error) {
+func parse(name string, text []byte, o Options) (map[string][]*Key, error) {
 	all := map[string][]*Key{}
 	var errs []error
 	number, keys := 0, 0
@@ -78,7 +85,7 @@ func parse(name string, text []byte, log *slog.Logger, now func() time.Time) (ma
 			errs = append(errs, &config.Error{File: name, Line: number, Reason: err.Error()})
 			continue
 		}
-		k.Line, k.log, k.now = number, log, now
+		k.Line, k.o = number, o
 		all[k.Pattern] = append(all[k.Pattern], k)
 		if keys++; keys > maxKeys {
 			return nil, &config.Error{File: name, Line: number, Reason: fmt.Sprintf("more than %d lines", maxKeys)}

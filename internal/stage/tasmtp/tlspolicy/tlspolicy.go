@@ -160,6 +160,7 @@ type Table struct{ entries map[string]*Policy }
 func Parse(file string, text []byte) (*Table, error) {
 	t := &Table{entries: map[string]*Policy{}}
 	number := 0
+	var wrong config.Mistakes
 	for line := range strings.Lines(string(text)) {
 		number++
 		line = strings.TrimSpace(line)
@@ -172,19 +173,24 @@ func Parse(file string, text []byte) (*Table, error) {
 		to, rest, _ := strings.Cut(strings.ReplaceAll(line, "\t", " "), " ")
 		key, err := Key(to)
 		if err != nil {
-			return nil, bad(to+" is no destination", err)
+			wrong.Add(bad(to+" is no destination", err))
+			continue
 		}
 		p, err := ParsePolicy(rest, filepath.Dir(file))
 		if err != nil {
-			return nil, bad(to, err)
+			if wrong.Add(bad(to, err)) {
+				break
+			}
+			continue
 		}
 		if old, twice := t.entries[key]; twice {
-			return nil, bad(to+" has a policy already", errors.New(old.Where))
+			wrong.Add(bad(to+" has a policy already", errors.New(old.Where)))
+			continue
 		}
 		p.Where = fmt.Sprintf("%s:%d", file, number)
 		t.entries[key] = &p
 	}
-	return t, nil
+	return t, wrong.Err()
 }
 
 // Key returns a destination in the form that it is looked up by: without brackets, lower

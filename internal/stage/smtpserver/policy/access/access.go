@@ -17,6 +17,7 @@ type Options struct {
 	Path   string        // of the file access; "": there is none. It may be missing
 	Dir    string        // relative paths in it start here
 	Source table.Options // what tables that are asked have in common
+	Keeper config.Keeper // may be nil
 	Now    func() time.Time
 	Log    *slog.Logger
 }
@@ -36,7 +37,7 @@ func Open(o Options) (*Rules, error) {
 	var err error
 	r.file, err = config.OpenFile(o.Path, func(name string, text []byte) (*ruleset, error) {
 		return parse(name, text, r.sources.set)
-	}, config.FileOptions{Now: o.Now, Log: o.Log})
+	}, config.FileOptions{Keeper: o.Keeper, Now: o.Now, Log: o.Log})
 	if err != nil {
 		_ = r.sources.close() // nothing was asked yet
 		return nil, err

@@ -88,17 +88,19 @@ func parse(name string, text []byte, open func(source, key string) (set, error))
 	rs := &ruleset{name: name}
 	number, start := 0, 0
 	pending := ""
-	add := func() error {
+	var wrong config.Mistakes
+	add := func() (enough bool) {
 		if pending == "" {
-			return nil
+			return false
 		}
 		r, err := parseRule(pending, open)
 		if err != nil {
-			return &config.Error{File: name, Line: start, Reason: err.Error()}
+			pending = ""
+			return wrong.Add(&config.Error{File: name, Line: start, Reason: err.Error()})
 		}
 		r.line, r.verdict.By = start, "access:"+strconv.Itoa(start)
 		rs.rules, pending = append(rs.rules, r), ""
-		return nil
+		return false
 	}
 	for line := range strings.Lines(string(text)) {
 		number++
@@ -112,14 +114,16 @@ func parse(name string, text []byte, open func(source, key string) (set, error))
 			pending += "\n" + line
 			continue
 		case more:
-			return nil, &config.Error{File: name, Line: number, Reason: "continuation of no rule: a rule begins at the beginning of the line"}
+			wrong.Add(&config.Error{File: name, Line: number, Reason: "continuation of no rule: a rule begins at the beginning of the line"})
+			continue
 		}
-		if err := add(); err != nil {
-			return nil, err
+		if add() {
+			break
 		}
 		pending, start = line, number
 	}
-	return rs, add()
+	add()
+	return rs, wrong.Err()
 }
 
 // parseRule reads "action key=value ... : text".

@@ -107,17 +107,18 @@ func parseList(key string) func(name string, text []byte) (*members, error) {
 	return func(name string, text []byte) (*members, error) {
 		m := newMembers(key)
 		number := 0
+		var wrong config.Mistakes
 		for line := range bytes.Lines(text) {
 			number++
 			word, _, _ := strings.Cut(string(line), "#")
 			if word = strings.TrimSpace(word); word == "" {
 				continue
 			}
-			if err := m.add(word); err != nil {
-				return nil, &config.Error{File: name, Line: number, Reason: err.Error()}
+			if err := m.add(word); err != nil && wrong.Add(&config.Error{File: name, Line: number, Reason: err.Error()}) {
+				break
 			}
 		}
-		return m, nil
+		return m, wrong.Err()
 	}
 }
 
@@ -197,7 +198,7 @@ func (s *sources) set(source, key string) (set, error) {
 	}
 	var opened set
 	if from.Scheme == "file" {
-		f, err := config.OpenFile(from.Rest, parseList(key), config.FileOptions{Required: true, Now: s.o.Now, Log: s.o.Log})
+		f, err := config.OpenFile(from.Rest, parseList(key), config.FileOptions{Required: true, Keeper: s.o.Keeper, Now: s.o.Now, Log: s.o.Log})
 		if err != nil {
 			return nil, err
 		}

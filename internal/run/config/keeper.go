@@ -1,0 +1,55 @@
+package config
+
+import (
+	"io/fs"
+	"log/slog"
+	"syscall"
+	"time"
+)
+
+// Keeper is notified of each file that a program reads beside zmailer.conf. A daemon has one
+// that saves what could be used (package lastgood), zmctl check-config one that collects
+// warnings. A nil Keeper does nothing. Many goroutines may use one.
+type Keeper interface {
+	// Good saves the content of a file that can be used, and ends what Bad began. Warnings
+	// are about it. A nil text is a file that need not be there, and is not.
+	Good(path string, text []byte, uid uint32, warnings error)
+	// Bad notes that a file cannot be used now. held: the program goes on with an older
+	// content.
+	Bad(path string, reason error, held bool)
+	// Last returns what Good saved last, also before this program was started; nil: nothing.
+	Last(path string) *Kept
+	// Expires notes when a certificate ends.
+	Expires(path string, at time.Time)
+}
+
+// Kept is the content of a file as it was when it could be used.
+type Kept struct {
+	Text []byte
+	UID  uint32    // its owner
+	Time time.Time // when it was read
+}
+
+// SetKeeper has the files of the programs that read these settings reported to k.
+func (c *Config) SetKeeper(k Keeper) { c.keeper = k }
+
+// Keeper returns what SetKeeper has set; nil: nothing.
+func (c *Config) Keeper() Keeper { return c.keeper }
+
+// nobody is the owner of a file whose owner is unknown.
+const nobody = 65534
+
+// ownerOf returns the owner of a file.
+func ownerOf(info fs.FileInfo) uint32 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Uid
+	}
+	return nobody
+}
+
+// LogWarnings logs what is hardly meant in a file that can be used.
+func LogWarnings(log *slog.Logger, file string, warnings error) {
+	for _, w := range Errors(warnings) {
+		log.Warn("table-warning", "file", file, "reason", w)
+	}
+}

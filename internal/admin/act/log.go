@@ -64,9 +64,16 @@ func (o *Operation) set(word, value string) {
 }
 
 // Undoable reports whether the verb of an operation can be undone.
-func (o *Operation) Undoable() bool {
-	v := VerbOf(o.Verb)
-	return v != nil && v.Undo != ""
+func (o *Operation) Undoable() bool { return o.UndoDoes() != "" }
+
+// UndoDoes returns what undoing an operation does; "": it cannot be undone.
+func (o *Operation) UndoDoes() string {
+	for _, v := range append(suspensionVerbs(), VerbOf(o.Verb)) {
+		if v != nil && v.Name == o.Verb {
+			return v.Undo
+		}
+	}
+	return ""
 }
 
 // OfMessages reports whether the operation is about messages: others are about what is

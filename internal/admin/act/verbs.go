@@ -95,9 +95,9 @@ func Verbs() []*Verb {
 	return []*Verb{Hold, Release, Freeze, Thaw, Retry, Flush, Expire, Remove, Reroute}
 }
 
-// VerbOf returns the verb of an operation; nil if there is none of that name.
+// VerbOf returns the verb of an operation on messages; nil if there is none of that name.
 func VerbOf(name string) *Verb {
-	for _, v := range slices.Concat(Verbs(), []*Verb{Resubmit, Discard}, suspensionVerbs()) {
+	for _, v := range slices.Concat(Verbs(), []*Verb{Resubmit, Discard}) {
 		if v.Name == name {
 			return v
 		}

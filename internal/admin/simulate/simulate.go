@@ -23,7 +23,9 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/suspension"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/human"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/sim"
 	"zmailer/internal/stage/scheduler/store"
@@ -107,7 +109,19 @@ func play(ctx context.Context, po *postoffice.PostOffice, file *conf.File, a Opt
 		return nil, err
 	}
 	a.Latency = cmp.Or(a.Latency, 500*time.Millisecond)
+	list, err := suspension.Read(po)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range list.Active(now) {
+		if !x.Accepting {
+			q.suspended = append(q.suspended, x)
+		}
+	}
 	q.result.Assumptions = a.assumptions()
+	for _, x := range q.suspended {
+		q.result.Assumptions = append(q.result.Assumptions, "suspended: "+human.Clean(x.Subject()+", "+x.Details(now)))
+	}
 	sets := []string{""}
 	if a.Set = strings.TrimSpace(a.Set); a.Set != "" {
 		sets = append(sets, a.Set)
@@ -133,6 +147,56 @@ type queue struct {
 	since   map[string]time.Time // when a host that is in trouble failed first
 	trouble map[string]string    // its last reply
 	result  *Result
+
+	suspended []*suspension.Suspension // of deliveries
+}
+
+// gate has the suspensions decide in a world.
+type gate struct {
+	*queue
+	clauses *conf.WhatIf
+	world   *sim.World
+}
+
+// Thread implements thread.Gate.
+func (g *gate) Thread(channel, host string) *thread.Suspension {
+	return g.find(func(s *suspension.Suspension) bool { return !s.OfMessages() && s.Thread(channel, host) })
+}
+
+// Vertex implements thread.Gate. The world counts the messages as it gets them.
+func (g *gate) Vertex(v *thread.Vertex) *thread.Suspension {
+	p, channel, host := g.mail[v.Message.Number-1], v.Thread.Channel(), v.Thread.Host
+	return g.find(func(s *suspension.Suspension) bool {
+		if !s.OfMessages() || !s.Thread(channel, host) || !s.From(p.Sender) {
+			return false
+		}
+		settings := g.clauses.Match(channel, host)
+		return s.Source == "" || settings != nil && s.Leaves(suspension.ParseSources(settings.Sources), p.ID.Turn())
+	})
+}
+
+func (g *gate) find(is func(*suspension.Suspension) bool) *thread.Suspension {
+	for _, s := range g.suspended {
+		if !s.Over(g.world.Now()) && is(s) {
+			return &thread.Suspension{Subject: s.Subject(), Until: s.Until}
+		}
+	}
+	return nil
+}
+
+// suspend has a world's deliveries suspended.
+func (q *queue) suspend(w *sim.World, clauses *conf.WhatIf) {
+	if len(q.suspended) == 0 {
+		return
+	}
+	vertices, ends := false, []time.Time(nil)
+	for _, s := range q.suspended {
+		vertices = vertices || s.OfMessages()
+		if !s.Until.IsZero() {
+			ends = append(ends, s.Until)
+		}
+	}
+	w.Suspend(&gate{q, clauses, w}, vertices, ends)
 }
 
 // read reads every specification. One that cannot be read is listed; one that is removed
@@ -201,6 +265,7 @@ func (q *queue) play(clauses *conf.WhatIf, a *Options) *Course {
 	w := sim.New(a.Seed, q.result.Now)
 	random := rand.New(rand.NewPCG(a.Seed, 3))
 	hosts := map[*sim.Host]*Host{}
+	q.suspend(w, clauses)
 	for _, p := range q.mail {
 		m := sim.Message{From: p.Sender, Origin: p.Origin, Accepted: p.ID.Time(), Away: p.Away}
 		for open := p.Open; len(open) > 0; {

@@ -37,7 +37,7 @@ func (o Owner) String() string {
 		who = o.Says
 	}
 	if !o.Alive {
-		who += ", dead"
+		who += ", which has ended"
 	}
 	return who
 }

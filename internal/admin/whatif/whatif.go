@@ -10,17 +10,20 @@
 package whatif
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"zmailer/internal/admin/selector"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/suspension"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/stage/router"
@@ -36,6 +39,7 @@ type Engine struct {
 	services  *conf.File // nil: scheduler.conf cannot be used
 	// ServicesErr is why an Explanation does not contain which clause serves a target.
 	ServicesErr error
+	suspended   []*suspension.Suspension
 }
 
 // Open reads a configuration and its tables.
@@ -52,7 +56,36 @@ func Open(settings *config.Config) (*Engine, error) {
 	if e.ServicesErr != nil {
 		e.services = nil
 	}
+	e.readSuspensions(settings)
 	return e, nil
+}
+
+// readSuspensions reads what operators have suspended, if there is a postoffice.
+func (e *Engine) readSuspensions(settings *config.Config) {
+	po, err := view.OpenPostOffice(settings)
+	if err != nil {
+		return
+	}
+	e.suspended = view.New(po, time.Now()).Suspended()
+	if f, ok := po.FS().(interface{ Close() error }); ok {
+		_ = f.Close() // only the directory's descriptor
+	}
+}
+
+// suspend notes for each target whether its deliveries are suspended. Which source a message
+// would have is not known before it is accepted.
+func (e *Engine) suspend(x *route.Explanation) {
+	for _, r := range x.Recipients {
+		for i := range r.Targets {
+			t := &r.Targets[i]
+			from := cmp.Or(t.Sender, x.Sender)
+			for _, s := range e.suspended {
+				if t.Service != nil && s.Source == "" && s.Thread(t.Channel, t.Host) && s.From(from) {
+					t.Service.Suspended = human.Clean(s.Subject() + ", " + s.Details(time.Now()))
+				}
+			}
+		}
+	}
 }
 
 // Close ends the connections and children of the tables.
@@ -68,6 +101,7 @@ func (e *Engine) Close() error {
 func (e *Engine) Explain(ctx context.Context, q route.Question) *route.Explanation {
 	x := e.explainer.Explain(ctx, q)
 	x.Serve(e.service)
+	e.suspend(x)
 	return x
 }
 

@@ -119,6 +119,41 @@ func (s *Suspension) From(sender string) bool {
 // By reports whether an address that connections are made from is that of the suspension.
 func (s *Suspension) By(source netip.Addr) bool { return s.Source == "" || source.Unmap() == s.source }
 
+// Sources are the addresses that the agents of a clause connect from, by family.
+type Sources struct{ v4, v6 []netip.Addr }
+
+// ParseSources reads the words of sources= as ta-smtp does; others were refused by the check
+// of scheduler.conf.
+func ParseSources(words []string) (of Sources) {
+	for _, word := range words {
+		text, _, _ := strings.Cut(word, "=")
+		addr, err := netip.ParseAddr(strings.Trim(text, "[]"))
+		if err != nil {
+			continue
+		}
+		if addr = addr.Unmap(); addr.Is6() {
+			of.v6 = append(of.v6, addr)
+		} else {
+			of.v4 = append(of.v4, addr)
+		}
+	}
+	return of
+}
+
+// Leaves reports whether a message may leave from the source of the suspension: turn is
+// SpoolID.Turn.
+func (s *Suspension) Leaves(of Sources, turn uint64) bool {
+	if s.Source == "" {
+		return true
+	}
+	for _, list := range [][]netip.Addr{of.v4, of.v6} {
+		if n := uint64(len(list)); n > 0 && s.By(list[turn%n]) {
+			return true
+		}
+	}
+	return false
+}
+
 // Subject describes what the suspension is about: "host example.net", "new mail".
 func (s *Suspension) Subject() string {
 	if s.Accepting {

@@ -67,6 +67,15 @@ func TestOp5SuspensionMatchesWhatItNames(t *testing.T) {
 	assert.Equal(t, s.By(netip.MustParseAddr("2001:db8::2")), false, "other source")
 }
 
+// The sources of a clause are those of ta-smtp: one of each family for a message.
+func TestSourceOfAMessageIsOneOfItsClause(t *testing.T) {
+	of := suspension.ParseSources([]string{"192.0.2.1", "[2001:db8::1]=a.example", "::ffff:192.0.2.2"})
+	for source, want := range map[string][2]bool{"192.0.2.1": {true, false}, "192.0.2.2": {false, true}, "2001:db8::1": {true, true}, "192.0.2.3": {}} {
+		s := made(t, suspension.Suspension{Source: source})
+		assert.Equal(t, [2]bool{s.Leaves(of, 4), s.Leaves(of, 5)}, want, source)
+	}
+}
+
 // What suspends nothing, or would be a line of its own in the file, is refused.
 func TestSuspensionsThatCannotBeUsedAreRefused(t *testing.T) {
 	for name, s := range map[string]suspension.Suspension{

@@ -129,6 +129,9 @@ func printTarget(b *strings.Builder, p term.Paint, t *route.ExplainedTarget, dep
 		text = strings.TrimSuffix("served by "+s.Clause+" ("+s.Where+"); "+text, "; ")
 	}
 	fmt.Fprintf(b, "%s   %s\n", lead, text)
+	if s.Suspended != "" {
+		fmt.Fprintf(b, "%s   %s\n", lead, p.Yellow("SUSPENDED: it is queued and waits: "+s.Suspended))
+	}
 }
 
 // colored returns the conclusion in red, unless the message has moved on.

@@ -59,14 +59,14 @@ func PrintOverview(w io.Writer, st *view.Overview, now time.Time) error {
 	}
 	if len(st.Owners) > 0 {
 		// A line without cells ends the columns of the table before it.
-		fmt.Fprint(t, "\n"+p.Heading("OWNER\tLIVES\tPROCESS\n"))
+		fmt.Fprint(t, "\n"+p.Heading("OWNER\tRUNS\tPROCESS\n"))
 	}
 	for _, o := range st.Owners {
-		lives := "yes"
+		runs := "yes"
 		if !o.Alive {
-			lives = p.State("no", "no")
+			runs = p.Faint("ended") // the number is free when its claims are taken up
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\n", o.Number, lives, o.Says)
+		fmt.Fprintf(t, "%d\t%s\t%s\n", o.Number, runs, o.Says)
 	}
 	err := t.Flush()
 	if !st.Scheduler {

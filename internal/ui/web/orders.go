@@ -16,11 +16,7 @@ import (
 
 // newOrder returns an operation as pages show it; render makes its texts safe to display.
 func newOrder(o *act.Operation) Order {
-	order := Order{Operation: *o}
-	if v := act.VerbOf(o.Verb); v != nil {
-		order.Undo = v.Undo
-	}
-	return order
+	return Order{Operation: *o, Undo: o.UndoDoes()}
 }
 
 // Orders implements Source.
@@ -196,6 +192,9 @@ func (w *Postoffice) Undo(ctx context.Context, who string, id postoffice.Operati
 	sum, err := u.Operation(ctx, id)
 	if sum.Messages > 0 {
 		fmt.Fprintf(&b, "%s undone for %s\n", id, human.Count(sum.Messages, "message"))
+	}
+	if sum.Suspensions > 0 {
+		fmt.Fprintf(&b, "%s undone\n", id)
 	}
 	return b.String(), err
 }

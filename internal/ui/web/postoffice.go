@@ -103,8 +103,9 @@ func (w *Postoffice) Look(ctx context.Context, id postoffice.SpoolID) (*Look, er
 }
 
 func (w *Postoffice) status(ctx context.Context) (*Status, error) {
-	survey := view.NewSurvey(w.spool(), w.settings)
-	st := &Status{Overview: survey.Overview(ctx, w.dir)}
+	s := w.spool()
+	survey := view.NewSurvey(s, w.settings)
+	st := &Status{Overview: survey.Overview(ctx, w.dir), Suspensions: view.Suspensions(s.Suspended())}
 	if st.Scheduler && !slices.ContainsFunc(st.Owners, func(o view.Owner) bool { return o.Alive && o.Role() == "scheduler" }) {
 		st.Owners = append(st.Owners, view.Owner{Says: "scheduler", Alive: true})
 	}

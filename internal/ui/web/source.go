@@ -70,7 +70,8 @@ type Look struct {
 // Status is what the directories hold, and what needs an operator.
 type Status struct {
 	*view.Overview
-	Alarms []alarm.Alarm
+	Alarms      []alarm.Alarm
+	Suspensions []view.Suspension // in force
 }
 
 // Thread is all about one thread.

@@ -66,7 +66,8 @@ func (s *pretended) status() *Status {
 	states := []view.StateCount{{State: s.text, Files: 1}}
 	return &Status{Overview: &view.Overview{PostOffice: s.text, Owners: []view.Owner{{Says: s.text}},
 		Directories: []view.Directory{{Name: "queue", States: states}, {Name: "postman", Problem: s.text}, {Name: "deferred", States: states, Problem: s.text}}},
-		Alarms: []alarm.Alarm{{Kind: alarm.Kind(s.text), Subject: s.text, Since: time.Now().Add(-time.Hour), Text: s.text}}}
+		Suspensions: []view.Suspension{{Order: s.text, Subject: s.text, By: s.text, Reason: s.text, Since: time.Now()}},
+		Alarms:      []alarm.Alarm{{Kind: alarm.Kind(s.text), Subject: s.text, Since: time.Now().Add(-time.Hour), Text: s.text}}}
 }
 
 func (s *pretended) info() mailq.ThreadInfo {

@@ -69,6 +69,8 @@ type Service struct {
 	Where  string `json:"where,omitempty"`
 	Code   string `json:"code,omitempty"`
 	Text   string `json:"text,omitempty"`
+	// Suspended describes the suspension by an operator for which the mail would wait.
+	Suspended string `json:"suspended,omitempty"`
 }
 
 // Serve asks who serves each target.

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -33,11 +32,8 @@ type suspender struct {
 	asked   map[uint32][]*thread.Message // whose sender is being read
 	unread  []uint32                     // keys that are to be read
 	reading bool
-	sources map[*thread.Ring]sources
+	sources map[*thread.Ring]suspension.Sources
 }
-
-// sources are the addresses that the agents of a ring connect from.
-type sources struct{ v4, v6 []netip.Addr }
 
 // undecided is what mail waits for whose sender is not known yet.
 var undecided = &thread.Suspension{Subject: "a sender: whether this is one is being read from its file"}
@@ -80,7 +76,7 @@ func (e *suspender) apply(l *suspension.List, err error) {
 	case e.senders == nil:
 		e.senders, e.asked = map[uint32]string{}, map[uint32][]*thread.Message{}
 	}
-	e.sources = map[*thread.Ring]sources{}
+	e.sources = map[*thread.Ring]suspension.Sources{}
 	if len(e.rules) > 0 {
 		e.core.SetGate(e, vertices, e.now)
 	} else if len(before) > 0 {
@@ -179,34 +175,11 @@ func (e *suspender) uses(v *thread.Vertex, s *suspension.Suspension) bool {
 	of, known := e.sources[r]
 	if !known {
 		if g := agents.GroupOf(r); g != nil && g.Settings() != nil {
-			of = sourcesOf(g.Settings().Sources)
+			of = suspension.ParseSources(g.Settings().Sources)
 		}
 		e.sources[r] = of
 	}
-	turn := idOf(v.Message).Turn()
-	for _, list := range [][]netip.Addr{of.v4, of.v6} {
-		if n := uint64(len(list)); n > 0 && s.By(list[turn%n]) {
-			return true
-		}
-	}
-	return false
-}
-
-// sourcesOf returns the addresses of a clause's sources, by family, as ta-smtp has them.
-func sourcesOf(words []string) (of sources) {
-	for _, word := range words {
-		text, _, _ := strings.Cut(word, "=")
-		addr, err := netip.ParseAddr(strings.Trim(text, "[]"))
-		if err != nil {
-			continue // scheduler.conf was checked
-		}
-		if addr = addr.Unmap(); addr.Is6() {
-			of.v6 = append(of.v6, addr)
-		} else {
-			of.v4 = append(of.v4, addr)
-		}
-	}
-	return of
+	return s.Leaves(of, idOf(v.Message).Turn())
 }
 
 // learn takes note of the sender of a specification that was read.

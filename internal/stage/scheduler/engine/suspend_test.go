@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -172,11 +171,4 @@ func TestOp5DamagedSuspensionsRaiseAnAlarm(t *testing.T) {
 	r.wait(1, "msg=resumed", "order="+string(order))
 	r.wait(1, "msg=delivered", "ok.c@h")
 	r.wait(1, "msg=alarm-cleared", "subject=suspensions")
-}
-
-// The source that the scheduler computes for a message is one of its clause.
-func TestSourcesAreReadByFamily(t *testing.T) {
-	got := sourcesOf([]string{"192.0.2.1", "[2001:db8::1]=a.example", "::ffff:192.0.2.2"})
-	assert.Equal(t, fmt.Sprint(got.v4), fmt.Sprint([]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}), "IPv4")
-	assert.Equal(t, fmt.Sprint(got.v6), fmt.Sprint([]netip.Addr{netip.MustParseAddr("2001:db8::1")}), "IPv6")
 }

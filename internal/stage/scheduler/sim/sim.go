@@ -56,6 +56,15 @@ func New(seed uint64, start time.Time) *World {
 	return w
 }
 
+// Suspend has a gate decide which deliveries begin, from now on and anew at some times.
+// vertices: it may suspend single ones.
+func (w *World) Suspend(g thread.Gate, vertices bool, again []time.Time) {
+	w.core.SetGate(g, vertices, w.now)
+	for _, t := range again {
+		w.at(t, func() { w.core.SetGate(g, vertices, w.now) })
+	}
+}
+
 // Now returns the virtual time.
 func (w *World) Now() time.Time { return w.now }
 

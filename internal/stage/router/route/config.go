@@ -28,6 +28,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	var err error
 	out.Trusted, err = uidsOf(c.List("TRUSTED"))
 	s.Use("TRUSTED", err)
+	out.SRS = srsFrom(s, out.Hostname)
 	out.Rules = rulesFrom(s)
 	out.Keeper, out.Rules.Keeper = s.Keeper(), s.Keeper()
 	out.Rules.Source = table.Options{Keeper: s.Keeper(), Timeout: out.LookupTimeout, Keep: out.LookupKeep, Parallel: out.LookupParallel}

@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
@@ -58,6 +59,7 @@ type Config struct {
 	// BodyRulesSize is how much of each part's body the rules in body-rules look at; 0: the
 	// default.
 	BodyRulesSize int
+	SRS           SRSConfig
 	// HideClient: Received lines of authenticated users' mail do not name the client.
 	HideClient bool
 	// PolicySteps and PolicyTime bound each call of router.star; 0: policy's defaults.
@@ -82,6 +84,7 @@ type Engine struct {
 
 	masquerade   *masquerade
 	contentRules *contentrules.Set // about header and body
+	srs          *rewriter
 	policy       *policy.Policy
 	dryRun       bool // nothing is counted or logged
 	recipients   *metrics.Counters
@@ -98,15 +101,17 @@ func New(po *postoffice.PostOffice, c Config) (*Engine, error) {
 		c.Now = time.Now
 	}
 	c.Rules.Hostname, c.Rules.Now, c.Rules.Log = c.Hostname, c.Now, c.Log
+	senders, serr := openSRS(c)
+	c.Rules.Reverse = senders.reverser()
 	tables, err := rules.New(c.Rules)
-	en := &Engine{c: c, po: po, permits: permitsOf(c.Rules.Source), rules: tables, logins: newLogins(c.Now), self: uint32(os.Geteuid()),
+	en := &Engine{c: c, po: po, srs: senders, permits: permitsOf(c.Rules.Source), rules: tables, logins: newLogins(c.Now), self: uint32(os.Geteuid()),
 		recipients: c.Metrics.Counter("zmailer_router_recipients_total",
 			"Recipients that were decided about, by channel; again for a message that is routed again.", "channel")}
 	var merr, cerr, perr error
 	en.masquerade, merr = newMasquerade(c)
 	en.contentRules, cerr = contentrules.Open(c.Rules.Dir, contentrules.Options{Keeper: c.Keeper, Now: c.Now, Log: c.Log})
 	en.policy, perr = policy.New(policyConfig(c))
-	if err = errors.Join(err, merr, cerr, perr); err != nil {
+	if err = errors.Join(err, serr, merr, cerr, perr); err != nil {
 		return nil, errors.Join(err, en.Close())
 	}
 	en.idle.New = func() any { return &worker{en: en} }
@@ -163,7 +168,7 @@ func (en *Engine) NoteReason(dir string, id postoffice.SpoolID, what, why string
 func CheckTables(c Config) error {
 	en, err := New(nil, c)
 	if err == nil {
-		err = en.rules.Check(context.Background())
+		err = errors.Join(en.rules.Check(context.Background()), en.srs.check(func(m address.Mailbox) (bool, error) { return en.rules.Tables().IsLocal(context.Background(), m) }))
 		err = errors.Join(err, en.Close())
 	}
 	_, perr := policy.Check(policyConfig(c))

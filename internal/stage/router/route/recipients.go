@@ -16,7 +16,8 @@ const maxAddress = 300
 // group is the recipients that share a sender and a header.
 type group struct {
 	// owner is the sender, and where reports of them go, instead of the message's: that
-	// of the list they are members of; "": the message's.
+	// of the list they are members of, or that of forwarded mail (see forwardedFrom); "": the
+	// message's.
 	owner string
 	verp  bool // the sender of each names it
 	// variant of the message, a place in message.variants.

@@ -33,6 +33,8 @@ type message struct {
 	user     string // the user who did; "-": a client without a name that may; "": from outside
 	report   bool   // is a report: another default route may hold
 
+	srs           string // see forwardedFrom
+	srsDone       bool
 	sender        address.Mailbox // null: reports go nowhere
 	senderIs      string          // see senderText
 	claimed       string          // what the envelope said instead; "" if it is believed

@@ -111,11 +111,15 @@ func (a *expansion) end() error {
 
 // plain gives a target whose reports the message's sender gets.
 func (a *expansion) plain(t *rules.Target, dsn string) error {
-	variant := a.variant
+	g := group{variant: a.variant}
 	if a.name != "" && a.forwards(t) {
-		variant = a.msg.forwarded(variant, a.name)
+		g.variant = a.msg.forwarded(g.variant, a.name)
+		var err error
+		if g.owner, err = a.w.forwardedFrom(a.msg); err != nil {
+			return err
+		}
 	}
-	return a.give(group{variant: variant}, &workspec.Recipient{
+	return a.give(g, &workspec.Recipient{
 		Channel: t.Channel, Host: t.Host, Address: t.User, Privilege: privilegeText(t.Privilege),
 		Notary: notary(dsn, t, a.rcpt), Ret: a.ret, EnvID: a.envid,
 	})

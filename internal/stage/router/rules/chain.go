@@ -18,6 +18,7 @@ const (
 	inOwner      = 'o' // the owner of a list
 	inInclude    = 'i'
 	inForward    = 'h'
+	inSRS        = 's' // the sender behind an address of package srs
 	inPostmaster = 'p' // the POSTMASTER setting
 )
 

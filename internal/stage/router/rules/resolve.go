@@ -97,6 +97,15 @@ func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 		}
 		domain = d
 	}
+	if x.t.reverse != nil && m.Domain != "" {
+		if to, ok, err := x.t.reverse(m); err != nil {
+			x.traceStep(m, "srs", found{}, "%v", err)
+			return x.failText("5.1.1", m, err.Error())
+		} else if ok {
+			x.traceStep(m, "srs", found{}, "%s", to)
+			return x.within(frame{step{inSRS, strings.ToLower(m.Local)}, m.String(), where{file: "SRSSECRETS"}}, func() error { return x.mailbox(to, false) })
+		}
+	}
 	if has(x.t.fqdn) && !final {
 		key := strings.ToLower(m.Local) + "@" + domain
 		f, ok, err := x.whole(m, key)

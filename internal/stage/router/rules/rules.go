@@ -69,6 +69,9 @@ type Config struct {
 	// Forward is the path of a user's own aliases, ~ his home, %u his login; "": users
 	// have none.
 	Forward string
+	// Reverse returns the address that an address of ours stands for, as package srs has it; ok is
+	// false for any other, an error is why it stands for none. nil: no address does.
+	Reverse func(m address.Mailbox) (to address.Mailbox, ok bool, err error)
 	Closed  Closed           // for .forward files and what they and lists include; nil: no process
 	Keeper  config.Keeper    // of the text tables; may be nil
 	Passwd  Users            // nil: the system's
@@ -290,6 +293,7 @@ func newTables(c Config) (*Tables, error) {
 		forwards:   forwards,
 		subaddress: c.Subaddress,
 		classes:    c.Classes,
+		reverse:    c.Reverse,
 		log:        c.Log,
 		seeds:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}

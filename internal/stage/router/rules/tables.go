@@ -31,6 +31,7 @@ type Tables struct {
 	seeds      [2]maphash.Seed
 
 	classes Classes
+	reverse func(m address.Mailbox) (address.Mailbox, bool, error)
 
 	local, routes, aliases, fqdn []layer
 	// Of domain classes; without a layer the setting is not there, and nothing is asked.

@@ -38,7 +38,8 @@ func (h *handler) beginRules() {
 	default:
 		t.envelope.Rules = rulesFollowed
 	}
-	t.scan = rules.Scan(from, h.BodyRulesSize)
+	scanned := rules // a copy: rules would be allocated for each message, if there are any or not
+	t.scan = scanned.Scan(from, h.BodyRulesSize)
 }
 
 // scanned gives a piece of the content to the rules. The error is a refusal: the rest of the

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // state is how far a session is; the package comment has the transitions.
@@ -135,7 +136,7 @@ func (c *Conn) outOfOrder() *Reply {
 
 // hello answers EHLO, HELO and LHLO; it ends a transaction (RFC 5321 section 4.1.4).
 func (c *Conn) hello(arg, protocol string) {
-	name, _, _ := bytes.Cut([]byte(arg), []byte{' '})
+	name, _, _ := strings.Cut(arg, " ")
 	switch lmtp := c.client.Role == RoleLMTP; {
 	case lmtp && protocol != "LMTP":
 		c.reply(replyIsLMTP)
@@ -156,9 +157,9 @@ func (c *Conn) hello(arg, protocol string) {
 	if c.client.Helo != "" { // given by XCLIENT
 		c.handler.Hello(c.client.Helo)
 	} else {
-		c.handler.Hello(string(name))
+		c.handler.Hello(name)
 	}
-	text := c.config.Hostname + " greets " + SafeName(string(name))
+	text := c.config.Hostname + " greets " + SafeName(name)
 	if protocol == "SMTP" {
 		c.reply(&Reply{Code: 250, Text: text})
 		return

@@ -67,6 +67,8 @@ const (
 
 	Imports = "imports" // what is being taken from another system's queue, and what was
 
+	Clients = "clients" // what smtpserver remembers about clients
+
 	STS    = "sts"    // MTA-STS policies of other domains
 	TLSRPT = "tlsrpt" // what became of TLS, a file for each day
 )
@@ -103,6 +105,7 @@ var directories = []struct {
 	{Imports, 0o700, true},
 	{STS, 0o750, true},
 	{TLSRPT, 0o750, true},
+	{Clients, 0o750, true},
 }
 
 // Config says how a postoffice is to be used.

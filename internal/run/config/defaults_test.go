@@ -12,7 +12,7 @@ import (
 
 func TestDefaultFileNamesEveryVariableWithItsDefault(t *testing.T) {
 	lines := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^#?([A-Z]+)=(.*)$`).FindAllStringSubmatch(string(Default("zmailer.conf")), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^#?([A-Z_]+)=(.*)$`).FindAllStringSubmatch(string(Default("zmailer.conf")), -1) {
 		lines[m[1]] = m[2]
 	}
 	for _, v := range Variables() {

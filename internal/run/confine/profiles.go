@@ -20,7 +20,7 @@ type Profile struct {
 func profiles() map[string]Profile {
 	return map[string]Profile{
 		"smtpserver": {
-			Write: []string{"public", "router", "router[0-9]*", "freezer", "ledger"},
+			Write: []string{"public", "router", "router[0-9]*", "freezer", "ledger", "clients"},
 			Add:   []string{"transport"}, // ETRN: which host to start
 		},
 		"router": {

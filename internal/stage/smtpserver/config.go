@@ -22,6 +22,9 @@ import (
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/listen"
 	"zmailer/internal/stage/smtpserver/policy"
+	"zmailer/internal/stage/smtpserver/policy/access"
+	"zmailer/internal/stage/smtpserver/policy/dnslist"
+	"zmailer/internal/stage/smtpserver/policy/greylist"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
 	"zmailer/internal/stage/smtpserver/session"
@@ -277,6 +280,7 @@ func (s *settings) access() policy.Config {
 		Source:     table.Options{Timeout: get(s, s.Duration, "LOOKUPTIMEOUT", table.DefaultTimeout), Keep: get(s, s.Duration, "LOOKUPKEEP", table.DefaultTimeout)},
 		RelayNets:  s.nets("RELAYNETS", loopbackNets), ETRNNets: s.nets("ETRNNETS", loopbackNets),
 		RcptCheck: s.rcptCheck(),
+		Resolver:  s.String("RESOLVER", ""), DNSBL: s.dnsbl(), Greylist: s.greylist(),
 	}
 }
 
@@ -288,6 +292,46 @@ func (s *settings) domains() (list []policy.Domains) {
 		}
 	}
 	return list
+}
+
+// dnsbl reads which DNS lists are asked.
+func (s *settings) dnsbl() policy.DNSBL {
+	d := policy.DNSBL{
+		Threshold: get(s, s.Int, "DNSBL_THRESHOLD", 1), Enforce: s.String("DNSBL_ACTION", "enforce") == "enforce",
+		Timeout: get(s, s.Duration, "DNSBL_TIMEOUT", access.DefaultListTime),
+	}
+	for _, text := range s.List("DNSBL_SITES") {
+		site, err := dnslist.ParseSite(text)
+		s.use("DNSBL_SITES", err)
+		d.Sites = append(d.Sites, site)
+	}
+	return d
+}
+
+// greylist reads which mail is deferred first.
+func (s *settings) greylist() policy.Greylist {
+	word := s.String("GREYLIST", "no")
+	g := policy.Greylist{On: word != "no", RulesOnly: word == "rules", Config: greylist.Config{
+		Delay:   get(s, s.Duration, "GREYLISTDELAY", greylist.DefaultDelay),
+		Retry:   get(s, s.Duration, "GREYLISTRETRY", greylist.DefaultRetry),
+		Keep:    get(s, s.Duration, "GREYLISTKEEP", greylist.DefaultKeep),
+		Allow:   get(s, s.Int, "GREYLISTALLOW", greylist.DefaultAllow),
+		Entries: get(s, s.Int, "GREYLISTENTRIES", greylist.DefaultEntries),
+	}}
+	for _, word := range s.List("GREYLISTEXEMPT") {
+		switch word {
+		case "spf":
+			g.ExemptSPF = true
+		case "dnswl":
+			g.ExemptDNSWL = true
+		default:
+			s.use("GREYLISTEXEMPT", fmt.Errorf("%s is neither spf nor dnswl; exempt networks by a rule in access", word))
+		}
+	}
+	if g.On && g.Delay >= g.Retry {
+		s.use("GREYLISTRETRY", errors.New("it has to be longer than GREYLISTDELAY, or no message is accepted"))
+	}
+	return g
 }
 
 // sources splits a setting into its sources.

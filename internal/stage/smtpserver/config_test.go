@@ -17,6 +17,8 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/policy"
+	"zmailer/internal/stage/smtpserver/policy/dnslist"
+	"zmailer/internal/stage/smtpserver/policy/greylist"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
 	"zmailer/internal/stage/smtpserver/session"
@@ -42,7 +44,9 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		"SMTPCONNECTRATE=60/1m", "SMTPMESSAGERATE=5/1h", "SMTPRCPTRATE=50/1h", "SMTPSENDERMESSAGERATE=6/1h", "SMTPSENDERRCPTRATE=7/1h", "RATELIMITS=rates", "SMTPERRORS=4", "LIMITSEXEMPT=none", "MINFREE=5M", "MINFILES=9", "MAXLOAD=8", "SMTPBARELF=accept",
 		"HEADERNETS=192.0.2.0/24", "RULESEXEMPT=192.0.2.0/24", "HEADERFROM=login", "BODYRULESSIZE=3k", `CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
 		`LOCALNAMES="localnames db:names"`, "SENDERLOGIN=senders", "LOOKUPTIMEOUT=7s", "ETRNNETS=192.0.2.0/24",
-		"RCPTCHECK=yes", "RCPTCHECKTIME=2s", "RCPTCHECKKEEP=1h", "RCPTCHECKTROUBLE=defer")
+		"RCPTCHECK=yes", "RCPTCHECKTIME=2s", "RCPTCHECKKEEP=1h", "RCPTCHECKTROUBLE=defer",
+		`DNSBL_SITES="zen.example=127.0.0.[2..11]*3 allow.example*-2"`, "DNSBL_THRESHOLD=3", "DNSBL_ACTION=ignore", "DNSBL_TIMEOUT=4s",
+		"GREYLIST=rules", "GREYLISTDELAY=1m", "GREYLISTRETRY=1h", "GREYLISTKEEP=2d", "GREYLISTALLOW=0", "GREYLISTENTRIES=9", `GREYLISTEXEMPT="spf dnswl"`)
 	assert.Must(t, err)
 	net24 := netip.MustParsePrefix("192.0.2.0/24")
 	want := Config{
@@ -68,11 +72,19 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 			Dir: c.Dir, LocalNamesFile: filepath.Join(c.Dir, "localnames"), LocalNames: []string{"localnames", "db:names"}, SenderLogin: []string{"senders"}, RateLimits: []string{"rates"}, HeaderFrom: "login",
 			Source:    table.Options{Timeout: 7 * time.Second, Keep: table.DefaultTimeout},
 			RelayNets: []netip.Prefix{net24, netip.MustParsePrefix("2001:db8::1/128")}, ETRNNets: []netip.Prefix{net24},
+			Resolver: "127.0.0.1:53",
+			DNSBL: policy.DNSBL{Threshold: 3, Timeout: 4 * time.Second, Sites: []dnslist.Site{
+				assert.Get(dnslist.ParseSite("zen.example=127.0.0.[2..11]*3"))(t), assert.Get(dnslist.ParseSite("allow.example*-2"))(t),
+			}},
+			Greylist: policy.Greylist{On: true, RulesOnly: true, ExemptSPF: true, ExemptDNSWL: true, Config: greylist.Config{
+				Delay: time.Minute, Retry: time.Hour, Keep: 48 * time.Hour, Entries: 9,
+			}},
 			RcptCheck: &policy.RcptCheck{Defer: true, Options: rcptcheck.Options{Time: 2 * time.Second, Keep: time.Hour, Env: []string{"POSTOFFICE=/p", "ZCONFIG=" + c.File}}},
 		},
 	}
 	prefixes := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-	if d := cmp.Diff(want, got, prefixes, cmpopts.EquateEmpty()); d != "" {
+	sites := cmp.Comparer(func(a, b dnslist.Site) bool { return a == b })
+	if d := cmp.Diff(want, got, prefixes, sites, cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)
 	}
 }

@@ -21,10 +21,11 @@ type handler struct {
 	client session.Client // User is set by AUTH, too
 	login  login
 	tx     transaction
+	score  *access.Score // of the client in DNS lists; nil: none is asked
 }
 
 func (s *server) newHandler(c session.Client, p session.Peer) session.Handler {
-	h := &handler{server: s, client: c}
+	h := &handler{server: s, client: c, score: s.rules.Score(c)}
 	h.login = login{server: s, client: &h.client}
 	h.tx = transaction{server: s, client: &h.client, conn: p, filters: s.filters.Session(s.ctx)}
 	return h
@@ -55,6 +56,7 @@ func (h *handler) Mail(m *session.Mail) *session.Reply {
 		return r
 	}
 	f := h.rules.Facts(h.client, m.From)
+	f.Peer, f.Protocol, f.Score = &h.client, m.Protocol, h.score
 	v := h.rules.CheckSender(h.ctx, &f, h.client)
 	if v.Action == access.None {
 		v = h.tx.filters.Mail(h.client, m.From, m.Params)
@@ -108,7 +110,11 @@ func (t *transaction) recipientDSN() string {
 
 // Data implements session.Handler.
 func (h *handler) Data() *session.Reply {
-	if v := h.tx.filters.Data(); v.Action != access.None {
+	v := h.tx.policy.Data(h.ctx)
+	if v.Action != access.Reject && v.Action != access.Defer {
+		v = h.tx.filters.Data()
+	}
+	if v.Action != access.None {
 		return h.refuse(v, address.Mailbox{})
 	}
 	return nil

@@ -109,7 +109,7 @@ func (m *meters) message(t *transaction, began time.Time, r *session.Reply, err 
 		word = result(r.Code)
 	case err != nil:
 		word = resultLost
-	case t.discarded || t.filters.Discarded() != "" || t.count() == 0:
+	case t.discarded || t.discardedBy() != "" || t.count() == 0:
 		word = resultDiscarded
 	case t.policy.Frozen.Action == access.Freeze:
 		word = resultFrozen

@@ -66,9 +66,10 @@ func (t *transaction) store(c *session.Content) (postoffice.Accepted, error) {
 		c.Refuse(t.failed)
 		return postoffice.Accepted{}, c.CopyTo(io.Discard)
 	}
-	if t.filters.Discarded() != "" || t.checked() || t.filters.Wanted() {
+	if t.discardedBy() != "" || t.checked() || t.filters.Wanted() || t.policy.ChangesAtEnd() || t.prepends() {
 		return t.spool(c)
 	}
+	t.applyEffects()
 	draft, err := t.newDraft()
 	if draft != nil {
 		defer t.abort(draft)
@@ -90,6 +91,9 @@ func (t *transaction) store(c *session.Content) (postoffice.Accepted, error) {
 	if err := t.policy.Content(t.ctx, c.Size()); err != nil {
 		return postoffice.Accepted{}, err
 	}
+	if t.policy.Discarded != "" {
+		return t.discard(t.policy.Discarded)
+	}
 	return t.commit(draft)
 }
 
@@ -104,15 +108,15 @@ func (t *transaction) spool(c *session.Content) (postoffice.Accepted, error) {
 	s := content.NewSpool(t.spoolFile)
 	defer t.release(s)
 	out := t.to(nil, s)
-	if t.filters.Discarded() != "" {
+	if t.discardedBy() != "" {
 		out = io.Discard
 	}
 	spf := t.startSPF()
 	if err := c.CopyTo(out); err != nil {
 		return postoffice.Accepted{}, err
 	}
-	if t.filters.Discarded() != "" {
-		return t.discard(t.filters.Discarded())
+	if by := t.discardedBy(); by != "" {
+		return t.discard(by)
 	}
 	if by, err := t.followRules(); err != nil {
 		return postoffice.Accepted{}, err
@@ -139,7 +143,9 @@ func (t *transaction) spool(c *session.Content) (postoffice.Accepted, error) {
 	if err != nil {
 		return postoffice.Accepted{}, err
 	}
-	switch by := t.filters.Discarded(); {
+	t.prepend(m)
+	t.applyEffects()
+	switch by := t.discardedBy(); {
 	case by != "":
 		return t.discard(by)
 	case t.count() == 0:

@@ -24,11 +24,14 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
@@ -39,6 +42,7 @@ import (
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/listen"
 	"zmailer/internal/stage/smtpserver/policy"
+	"zmailer/internal/stage/smtpserver/policy/greylist"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/session"
 )
@@ -111,6 +115,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer s.ledger.Close()
 	defer s.rules.Close()
+	defer s.rules.CloseGreylist()
 	defer s.cancel()
 	if c.Confine == nil {
 		if listeners, err = c.listen(ctx); err != nil {
@@ -136,9 +141,23 @@ func newServer(c Config) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g := &c.Access.Greylist; g.On {
+		if g.FS, err = clientsFS(c, po); err != nil {
+			// Known clients are tested again; mail goes on.
+			c.Log.Error("clients-trouble", "file", postoffice.Clients, "reason", err)
+			g.FS = nil
+		}
+		if g.ExemptSPF {
+			g.SPF = spfPasses(checks.Config{SPF: true, Host: c.Hostname, Server: c.Resolver, Timeout: c.Filters.Checks.Timeout})
+		}
+	}
 	l, err := c.load()
 	if err != nil {
 		return nil, err
+	}
+	if g := &c.Access.Greylist; g.On {
+		g.Config.Log = c.Log
+		l.rules.SetGreylist(greylist.Open(g.Config))
 	}
 	check := c.Filters.Checks
 	check.Host = c.Hostname
@@ -160,6 +179,33 @@ func (c *Config) policy() policy.Config {
 	p := c.Access
 	p.Hostname, p.Log = c.Hostname, c.Log
 	return p
+}
+
+// clientsFS returns where facts about clients are kept.
+func clientsFS(c Config, po *postoffice.PostOffice) (durable.FS, error) {
+	if err := po.Ensure(postoffice.Clients); err != nil {
+		return nil, err
+	}
+	if c.FS != nil {
+		return c.FS, nil
+	}
+	return durable.NewOS(c.PostOffice)
+}
+
+// spfPasses returns a test of senders by SPF.
+func spfPasses(cfg checks.Config) func(context.Context, netip.Addr, string, address.Mailbox) bool {
+	k := checks.New(cfg)
+	return func(ctx context.Context, client netip.Addr, helo string, from address.Mailbox) (ok bool) {
+		// The library parses what any domain publishes; a panic in it is no pass.
+		defer func() {
+			if recover() != nil {
+				ok = false
+			}
+		}()
+		ctx, cancel := k.Limit(ctx)
+		defer cancel()
+		return k.SPF(ctx, client, helo, from).Value == checks.Pass
+	}
 }
 
 func openPostOffice(c Config) (*postoffice.PostOffice, error) {

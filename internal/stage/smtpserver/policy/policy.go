@@ -45,6 +45,9 @@ type Config struct {
 	ETRNNets       []netip.Prefix // whose clients may start any queue
 	RcptCheck      *RcptCheck     // nil: recipients are not verified
 	Keeper         config.Keeper  // of text files; may be nil
+	Resolver       string         // host:port of the name server; "": those of /etc/resolv.conf
+	DNSBL          DNSBL
+	Greylist       Greylist
 	Log            *slog.Logger
 }
 
@@ -66,6 +69,7 @@ type Policy struct {
 	senders sources
 	rates   sources
 	rcpts   *rcptcheck.Checker
+	reputation
 
 	tableTrouble, rcptTrouble logging.Trouble
 }
@@ -77,7 +81,15 @@ func Open(c Config) (*Policy, error) {
 	if ascii, err := (address.Mailbox{Local: "x", Domain: c.Hostname}).ASCIIDomain(); err == nil {
 		p.host = ascii
 	}
-	o := access.Options{Dir: c.Dir, Source: c.Source, Keeper: c.Keeper, Log: c.Log}
+	if p.Log == nil {
+		p.Log = slog.New(slog.DiscardHandler)
+	}
+	p.openReputation()
+	o := access.Options{Dir: c.Dir, Source: c.Source, Keeper: c.Keeper, Log: c.Log,
+		DNS: p.dns, IsLocal: p.IsLocal, Lists: p.lists != nil, ListTime: c.DNSBL.Timeout}
+	if p.Greylist.On {
+		o.Greylist = p.greylistRule
+	}
 	if o.Dir != "" {
 		o.Path = filepath.Join(o.Dir, "access")
 	}
@@ -127,8 +139,9 @@ func (p *Policy) IsRelayNet(client netip.Addr) bool { return session.Contains(p.
 func (p *Policy) Facts(c session.Client, from address.Mailbox) access.Facts {
 	f := access.Facts{
 		Client: c.IP(), Name: c.Name, Role: string(c.Role), Helo: c.Helo,
-		TLS: c.TLS != nil, User: c.User, Trusted: c.User != "" || p.IsRelayNet(c.Addr.Addr()), From: from,
+		TLS: c.TLS != nil, User: c.User, Network: p.IsRelayNet(c.Addr.Addr()), From: from,
 	}
+	f.Trusted = f.Network || c.User != ""
 	if c.TLS != nil && len(c.TLS.PeerCertificates) > 0 {
 		sum := sha256.Sum256(c.TLS.PeerCertificates[0].Raw)
 		f.Cert = hex.EncodeToString(sum[:])
@@ -196,9 +209,16 @@ type Transaction struct {
 	// filter. The first one counts.
 	Frozen access.Verdict
 	Taken  int // recipients
+	// Discarded names the rule that has the message accepted and thrown away; "": none.
+	Discarded string
+	Effects   []access.Effect // what else rules do to the message
 
-	policy *Policy
-	client session.Client // for the log
+	policy     *Policy
+	client     session.Client  // for the log
+	only       address.Mailbox // the first recipient
+	effectText int             // bytes of Effects
+	data       access.Verdict  // at DATA, with so many recipients
+	dataRcpts  int
 	// waiting are the recipients whose rules wait for the content; pending names those rules.
 	waiting []waiting
 	pending string
@@ -207,6 +227,8 @@ type Transaction struct {
 type waiting struct {
 	to    address.Mailbox
 	local bool
+	// answers are of policy services, which are asked once.
+	answers access.Answers
 }
 
 // Begin begins a transaction; client is for the log.
@@ -219,6 +241,10 @@ func (p *Policy) Begin(f access.Facts, client session.Client) Transaction {
 func (t *Transaction) Recipient(ctx context.Context, to address.Mailbox) (access.Decision, access.Verdict) {
 	p, f := t.policy, &t.Facts
 	f.To, f.Local, f.Rcpts = to, false, t.Taken+1
+	f.SetAnswers(nil)
+	if f.Instance == "" && !p.rules.Empty() {
+		f.Instance = newInstance()
+	}
 	var err error
 	if !f.Trusted || !p.rules.Empty() {
 		f.Local, err = p.IsLocal(ctx, to)
@@ -231,6 +257,9 @@ func (t *Transaction) Recipient(ctx context.Context, to address.Mailbox) (access
 		return d, p.lookupFailed(err, t.client)
 	}
 	p.tableTrouble.End(p.Log, "access-recovered")
+	if len(d.Effects)+len(d.Warnings) > 0 {
+		t.apply(&d)
+	}
 	switch {
 	case d.Action == access.Reject || d.Action == access.Defer:
 		return d, d.Verdict
@@ -240,7 +269,17 @@ func (t *Transaction) Recipient(ctx context.Context, to address.Mailbox) (access
 		return d, access.Verdict{Action: access.Defer, Code: 452, Status: status.Code{Class: 4, Subject: 5, Detail: 3},
 			Text: "Error: different rules apply to this recipient, use another transaction", By: d.By}
 	}
-	return d, p.verify(ctx, f)
+	if d.By == access.ByDefault {
+		if v := p.checkLists(ctx, f); v.Action != access.None {
+			return d, v
+		}
+	}
+	// The greylist is last: it remembers no recipients that do not exist.
+	v := p.verify(ctx, f)
+	if v.Action == access.None && d.By == access.ByDefault && !p.Greylist.RulesOnly {
+		v = p.checkGreylist(ctx, f, false)
+	}
+	return d, v
 }
 
 // Take adds a recipient that was accepted.
@@ -249,10 +288,13 @@ func (t *Transaction) Take(d access.Decision) {
 		t.Freeze(d.Verdict)
 	}
 	t.Taken++
+	if t.Taken == 1 && (t.policy.rules.Asks(access.StateDATA) || t.policy.rules.Asks(access.StateEnd)) {
+		t.only = address.Mailbox{Local: strings.Clone(t.To.Local), Domain: strings.Clone(t.To.Domain)}
+	}
 	if t.pending = d.Pending; d.Pending != "" {
 		// The address is part of the whole command line, which is not kept.
 		to := address.Mailbox{Local: strings.Clone(t.To.Local), Domain: strings.Clone(t.To.Domain)}
-		t.waiting = append(t.waiting, waiting{to, t.Local})
+		t.waiting = append(t.waiting, waiting{to, t.Local, t.Facts.Answers()})
 	}
 }
 
@@ -270,14 +312,23 @@ func (t *Transaction) Content(ctx context.Context, size int64) error {
 	f.Whole, f.Size, f.Rcpts = true, size, t.Taken
 	for _, w := range t.waiting {
 		f.To, f.Local = w.to, w.local
+		f.SetAnswers(w.answers)
 		d, err := t.policy.rules.Decide(ctx, f)
-		switch {
-		case err != nil:
+		if err != nil {
 			return &access.RefusedError{Verdict: t.policy.lookupFailed(err, t.client)}
+		}
+		d.OnlyOf(t.pending) // the other rules have had their effect
+		t.apply(&d)
+		switch {
 		case d.Action == access.Reject || d.Action == access.Defer:
 			return &access.RefusedError{Verdict: d.Verdict}
 		case d.Action == access.Freeze:
 			t.Freeze(d.Verdict)
+		}
+	}
+	if t.policy.rules.Asks(access.StateEnd) {
+		if v := t.message(ctx, access.StateEnd, size); v.Action == access.Reject || v.Action == access.Defer {
+			return &access.RefusedError{Verdict: v}
 		}
 	}
 	return nil

@@ -310,7 +310,7 @@ func FuzzRules(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		// No files: they would be looked for.
-		rs, err := parse("access", []byte(s), func(string, string) (set, error) { return newMembers("to"), nil })
+		rs, err := parse("access", []byte(s), &sources{instead: func(string, string) (set, error) { return newMembers("to"), nil }})
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "access:") {
 				t.Errorf("%q: error without a line: %v", s, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,13 +16,16 @@ import (
 )
 
 // parseCondition reads key=value, key!=value or key>number.
-func parseCondition(word string, open func(source, key string) (set, error)) (condition, error) {
-	i := strings.IndexAny(word, "!=>")
+func parseCondition(word string, src *sources) (condition, error) {
+	i := strings.IndexAny(word, "!=><")
 	if i <= 0 {
 		return condition{}, fmt.Errorf("%q is not a condition: want key=value", word)
 	}
 	c := condition{key: strings.ToLower(word[:i])}
 	rest := word[i:]
+	if c.key == "dnsbl" {
+		return c, c.score(rest, src)
+	}
 	if rest[0] == '>' {
 		return c, c.above(rest[1:])
 	}
@@ -32,7 +36,7 @@ func parseCondition(word string, open func(source, key string) (set, error)) (co
 	if rest[0] != '=' || value == "" {
 		return condition{}, fmt.Errorf("%q is not a condition: want key=value", word)
 	}
-	return c, c.among(value, open)
+	return c, c.among(value, src.set)
 }
 
 // above is a condition on a number.
@@ -58,6 +62,55 @@ func (c *condition) above(value string) error {
 	return nil
 }
 
+// score is a condition on the sum of the weights of the DNS lists that have the client.
+func (c *condition) score(rest string, src *sources) error {
+	if !src.o.Lists {
+		return errors.New("dnsbl needs DNSBL_SITES in zmailer.conf")
+	}
+	op := rest[:len(rest)-len(strings.TrimLeft(rest, "<>="))]
+	n, err := strconv.Atoi(rest[len(op):])
+	if err != nil {
+		return fmt.Errorf("dnsbl%s: want a number, like dnsbl>=3", rest)
+	}
+	var holds func(score int) bool
+	switch op {
+	case ">":
+		holds = func(score int) bool { return score > n }
+	case ">=":
+		holds = func(score int) bool { return score >= n }
+	case "<":
+		holds = func(score int) bool { return score < n }
+	case "<=":
+		holds = func(score int) bool { return score <= n }
+	default:
+		return fmt.Errorf("dnsbl%s: want >, >=, < or <=", rest)
+	}
+	c.match = func(ctx context.Context, f *Facts) (answer, error) {
+		score := 0 // of clients that are not looked up, too
+		if f.Score != nil {
+			score = f.Score.Get(ctx).Score
+		}
+		return is(holds(score))
+	}
+	return nil
+}
+
+// splitValues cuts a list at its commas, but not within /expressions/.
+func splitValues(value string) (list []string) {
+	for {
+		end := 0
+		if strings.HasPrefix(value, "/") {
+			end = max(exprEnd(value), 0)
+		}
+		i := strings.IndexByte(value[end:], ',')
+		if i < 0 {
+			return append(list, value)
+		}
+		list = append(list, value[:end+i])
+		value = value[end+i+1:]
+	}
+}
+
 // when returns an answer that is known at a time.
 func when(known, holds bool) answer {
 	switch {
@@ -81,7 +134,7 @@ func (c *condition) among(value string, open func(source, key string) (set, erro
 			s, err = open(value, c.key)
 		} else {
 			m := newMembers(c.key)
-			for _, v := range strings.Split(value, ",") {
+			for _, v := range splitValues(value) {
 				if err = m.add(v); err != nil {
 					break
 				}
@@ -128,7 +181,7 @@ func (c *condition) among(value string, open func(source, key string) (set, erro
 		c.result(words)
 		return known(words, "none", "neutral", "pass", "fail", "softfail", "policy", "temperror", "permerror")
 	default:
-		return fmt.Errorf("unknown key %q: want client, name, role, helo, user, from, to, tls, cert, spf, dkim, dmarc, policy, size> or rcpts>", c.key)
+		return fmt.Errorf("unknown key %q: want client, name, role, helo, user, from, to, tls, cert, spf, dkim, dmarc, policy, size>, rcpts> or dnsbl>", c.key)
 	}
 	return nil
 }
@@ -183,6 +236,7 @@ type members struct {
 	exact map[string]struct{} // addresses, words, hosts and domains, in lower case
 	below map[string]struct{} // domains that are meant with all below them
 	parts map[string]struct{} // local parts, in any domain
+	exprs []*regexp.Regexp
 }
 
 func newMembers(key string) *members {
@@ -197,6 +251,11 @@ func (m *members) add(v string) error {
 	if v == "*" {
 		m.any = true
 		return nil
+	}
+	if v[0] == '/' {
+		expr, err := compile(v)
+		m.exprs = append(m.exprs, expr)
+		return err
 	}
 	switch m.key {
 	case "client":

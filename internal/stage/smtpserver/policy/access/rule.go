@@ -20,10 +20,12 @@ const (
 	kindDefer
 	kindFreeze
 	kindETRN // who may start a queue; it decides on no mail
+	kindGreylist
+	kindTest // a restriction of Postfix
 )
 
 func kindOf(word string) (kind, bool) {
-	for k, w := range []string{"accept", "relay", "reject", "defer", "freeze", "etrn"} {
+	for k, w := range []string{"accept", "relay", "reject", "defer", "freeze", "etrn", "greylist"} {
 		if strings.EqualFold(word, w) {
 			return kind(k), true
 		}
@@ -38,6 +40,9 @@ type rule struct {
 	kind    kind
 	conds   []condition
 	verdict Verdict
+	test    *restriction // nil: the action decides
+	warn    bool         // warn_if_reject: it refuses nothing
+	state   string       // protocol state in which it is looked at; "": RCPT
 }
 
 // answer is a condition's result for facts.
@@ -84,7 +89,7 @@ type ruleset struct {
 }
 
 // parse reads the file. open makes a set of a source that a value names.
-func parse(name string, text []byte, open func(source, key string) (set, error)) (*ruleset, error) {
+func parse(name string, text []byte, src *sources) (*ruleset, error) {
 	rs := &ruleset{name: name}
 	number, start := 0, 0
 	pending := ""
@@ -93,7 +98,7 @@ func parse(name string, text []byte, open func(source, key string) (set, error))
 		if pending == "" {
 			return false
 		}
-		r, err := parseRule(pending, open)
+		r, err := parseRule(pending, src)
 		if err != nil {
 			pending = ""
 			return wrong.Add(&config.Error{File: name, Line: start, Reason: err.Error()})
@@ -127,7 +132,7 @@ func parse(name string, text []byte, open func(source, key string) (set, error))
 }
 
 // parseRule reads "action key=value ... : text".
-func parseRule(line string, open func(source, key string) (set, error)) (*rule, error) {
+func parseRule(line string, src *sources) (*rule, error) {
 	words, text, err := splitRule(line)
 	if err != nil {
 		return nil, err
@@ -136,13 +141,42 @@ func parseRule(line string, open func(source, key string) (set, error)) (*rule, 
 		return nil, errors.New("a rule begins with an action")
 	}
 	r := &rule{text: strings.Join(strings.Fields(line), " ")}
+	if r.warn = words[0] == "warn_if_reject"; r.warn {
+		if words = words[1:]; len(words) == 0 {
+			return nil, errors.New("warn_if_reject needs a rule behind it")
+		}
+	}
 	k, ok := kindOf(words[0])
-	if !ok {
-		return nil, fmt.Errorf("unknown action %q: want accept, relay, reject, defer, freeze or etrn", words[0])
+	build, named := restrictions()[words[0]]
+	switch {
+	case ok:
+	case named:
+		k = kindTest
+	default:
+		return nil, fmt.Errorf("unknown action %q: want accept, relay, reject, defer, freeze, greylist, etrn or a restriction of Postfix: %s", words[0], restrictionNames())
+	}
+	if k == kindGreylist && src.o.Greylist == nil {
+		return nil, errors.New("greylist needs GREYLIST=rules or GREYLIST=yes in zmailer.conf")
 	}
 	r.kind = k
+	rest, arg := words[1:], ""
+	if build.arg != "" {
+		if len(rest) == 0 {
+			return nil, fmt.Errorf("%s needs %s", words[0], build.arg)
+		}
+		arg, rest = rest[0], rest[1:]
+	}
+	var o ruleOptions
 	who := false
-	for _, word := range words[1:] {
+	for _, word := range rest {
+		if words[0] == "check_policy_service" {
+			if is, err := o.take(word); is || err != nil {
+				if err != nil {
+					return nil, err
+				}
+				continue
+			}
+		}
 		if value, is := strings.CutPrefix(word, "cause="); is {
 			if k != kindFreeze || value == "" {
 				return nil, fmt.Errorf("cause= is only valid with freeze")
@@ -150,7 +184,7 @@ func parseRule(line string, open func(source, key string) (set, error)) (*rule, 
 			r.verdict.Cause = value
 			continue
 		}
-		c, err := parseCondition(word, open)
+		c, err := parseCondition(word, src)
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +197,46 @@ func parseRule(line string, open func(source, key string) (set, error)) (*rule, 
 	case k == kindETRN && text != "":
 		return nil, fmt.Errorf("etrn has no text")
 	}
-	return r, r.decideAs(text)
+	if named && !ok {
+		var err error
+		if r.test, err = build.make(src, arg, &o); err != nil {
+			return nil, err
+		}
+		r.state = o.state
+		return r, r.verdict.setReply(text)
+	}
+	return r, r.decideAs(text, src)
+}
+
+// take takes a word that is an option of check_policy_service.
+func (o *ruleOptions) take(word string) (is bool, err error) {
+	key, value, _ := strings.Cut(word, "=")
+	switch key {
+	case "timeout":
+		o.timeout, err = config.ParseDuration(value)
+		if err == nil && o.timeout <= 0 {
+			err = errors.New("want more than 0")
+		}
+	case "default_action":
+		o.action = value
+	case "policy_context":
+		o.context = value
+	case "protocol_state":
+		o.state = strings.ToUpper(value)
+		switch o.state {
+		case StateRCPT:
+			o.state = ""
+		case StateDATA, StateEnd:
+		default:
+			err = errors.New("want RCPT, DATA or END-OF-MESSAGE")
+		}
+	default:
+		return false, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", word, err)
+	}
+	return true, err
 }
 
 // limitsClients reports whether a condition limits a rule to certain clients.
@@ -208,9 +281,15 @@ func (r *rule) names(ctx context.Context, f *Facts) (bool, error) {
 }
 
 // decideAs fills in the verdict.
-func (r *rule) decideAs(text string) error {
+func (r *rule) decideAs(text string, src *sources) error {
 	v := &r.verdict
 	switch r.kind {
+	case kindGreylist:
+		r.test = &restriction{once: true, check: func(ctx context.Context, f *Facts) (outcome, error) {
+			v, err := src.o.Greylist(ctx, f)
+			return outcome{verdict: v}, err
+		}}
+		return v.setReply(text)
 	case kindReject:
 		v.Action = Reject
 	case kindDefer:

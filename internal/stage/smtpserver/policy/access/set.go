@@ -5,13 +5,17 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/logging"
 	"zmailer/internal/table"
+	"zmailer/internal/wire/policyservice"
 )
 
 // set is the meaning of a value: its members, a list, or a table that is asked.
@@ -30,14 +34,23 @@ func (m *members) client(_ context.Context, a netip.Addr) (answer, error) {
 		return is(m.any || m.none)
 	}
 	a = a.Unmap().WithZone("")
-	return is(m.any || slices.ContainsFunc(m.nets, func(n netip.Prefix) bool { return n.Contains(a) }))
+	return is(m.any || slices.ContainsFunc(m.nets, func(n netip.Prefix) bool { return n.Contains(a) }) || m.like(a.String))
 }
 
 func (m *members) host(_ context.Context, name string) (answer, error) {
 	if name == "" {
 		return no, nil
 	}
-	return is(m.any || m.domain(strings.ToLower(strings.TrimSuffix(name, "."))))
+	return is(m.any || m.domain(strings.ToLower(strings.TrimSuffix(name, "."))) || m.like(func() string { return name }))
+}
+
+// like reports whether an expression matches a text, which is made only if there is one.
+func (m *members) like(text func() string) bool {
+	if len(m.exprs) == 0 {
+		return false
+	}
+	t := text()
+	return slices.ContainsFunc(m.exprs, func(e *regexp.Regexp) bool { return e.MatchString(t) })
 }
 
 func (m *members) word(_ context.Context, w string) (answer, error) {
@@ -45,14 +58,14 @@ func (m *members) word(_ context.Context, w string) (answer, error) {
 		return is(m.none)
 	}
 	_, ok := m.exact[strings.ToLower(w)]
-	return is(ok || m.any)
+	return is(ok || m.any || m.like(func() string { return w }))
 }
 
 func (m *members) mailbox(_ context.Context, box address.Mailbox, local bool) (answer, error) {
 	if box.IsNull() {
-		return is(m.any || m.none)
+		return is(m.any || m.none || m.like(func() string { return "<>" }))
 	}
-	if m.any || m.local && local {
+	if m.any || m.local && local || m.like(func() string { return mailboxKey(box) }) {
 		return yes, nil
 	}
 	if _, ok := m.parts[strings.ToLower(box.Local)]; ok {
@@ -84,7 +97,7 @@ func (m *members) domain(d string) bool {
 // isSource reports whether a value names a list or a table.
 func isSource(v string) bool {
 	scheme, _, ok := strings.Cut(v, ":")
-	return ok && table.IsScheme(scheme)
+	return ok && table.IsScheme(scheme) // no scheme begins with the / of an expression
 }
 
 // list is a file with a value a line.
@@ -110,8 +123,12 @@ func parseList(key string) func(name string, text []byte) (*members, error) {
 		var wrong config.Mistakes
 		for line := range bytes.Lines(text) {
 			number++
-			word, _, _ := strings.Cut(string(line), "#")
-			if word = strings.TrimSpace(word); word == "" {
+			word := strings.TrimSpace(string(line))
+			if !strings.HasPrefix(word, "/") {
+				word, _, _ = strings.Cut(word, "#")
+				word = strings.TrimSpace(word)
+			}
+			if word == "" {
 				continue
 			}
 			if err := m.add(word); err != nil && wrong.Add(&config.Error{File: name, Line: number, Reason: err.Error()}) {
@@ -179,13 +196,18 @@ func parents(d string) []string {
 // sources are the lists and tables that were opened, by what names them. They stay open
 // when the rules are read again.
 type sources struct {
-	o Options
+	o       Options
+	instead func(source, key string) (set, error) // opens a source in tests; nil: set does
 
-	mu   sync.Mutex
-	open map[string]set
+	mu       sync.Mutex
+	open     map[string]set
+	services map[string]*service
 }
 
 func (s *sources) set(source, key string) (set, error) {
+	if s.instead != nil {
+		return s.instead(source, key)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := key + " " + source
@@ -226,5 +248,30 @@ func (s *sources) close() (err error) {
 		}
 	}
 	s.open = map[string]set{}
+	for _, one := range s.services {
+		one.Close()
+	}
 	return err
+}
+
+// service is a policy service as all rules share it.
+type service struct {
+	*policyservice.Client
+	trouble logging.Trouble
+}
+
+// service returns the policy service at an address. It stays when the rules are read again.
+func (s *sources) service(at policyservice.Endpoint, timeout time.Duration) *service {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := at.Network + " " + at.Addr + " " + timeout.String()
+	one := s.services[key]
+	if one == nil {
+		one = &service{Client: policyservice.New(at, timeout)}
+		if s.services == nil {
+			s.services = map[string]*service{}
+		}
+		s.services[key] = one
+	}
+	return one
 }

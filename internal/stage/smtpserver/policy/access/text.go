@@ -65,6 +65,21 @@ func unquote(s string) (string, error) {
 	return s[1 : len(s)-1], nil
 }
 
+// setReply takes the reply's text of a rule whose test decides whether it is a reject or a
+// defer.
+func (v *Verdict) setReply(text string) error {
+	if text == "" {
+		return nil
+	}
+	v.Action = Reject
+	if text[0] == '4' {
+		v.Action = Defer
+	}
+	err := v.setText(text)
+	v.Action = None
+	return err
+}
+
 // setText takes a reply's text, which may begin with a code, an enhanced code or both:
 // "554 5.7.1 go away".
 func (v *Verdict) setText(text string) error {

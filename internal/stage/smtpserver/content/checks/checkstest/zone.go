@@ -24,6 +24,12 @@ type Zone struct {
 // Serve starts a name server and gives its address.
 func Serve(t testing.TB, lines ...string) (*Zone, string) {
 	t.Helper()
+	return ServeAt(t, "127.0.0.1:0", lines...)
+}
+
+// ServeAt starts a name server at an address of this machine.
+func ServeAt(t testing.TB, addr string, lines ...string) (*Zone, string) {
+	t.Helper()
 	z := &Zone{}
 	for _, l := range lines {
 		rr, err := dns.NewRR(l)
@@ -34,13 +40,13 @@ func Serve(t testing.TB, lines ...string) (*Zone, string) {
 	var tcp net.Listener
 	for tries := 0; tcp == nil; tries++ {
 		var err error
-		if pc, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+		if pc, err = net.ListenPacket("udp", addr); err != nil {
 			t.Fatal(err)
 		}
 		// A port that is free for one may be somebody's for the other.
 		if tcp, err = net.Listen("tcp", pc.LocalAddr().String()); err != nil {
 			_ = pc.Close()
-			if tries == 10 {
+			if tries == 10 || !strings.HasSuffix(addr, ":0") {
 				t.Fatal(err)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"zmailer/internal/ui/text"
 )
 
-const asideArguments = "[NAME...|ID...|CAUSE...|all]"
+const asideArguments = "[--all|NAME...|ID...|CAUSE...]"
 
 func freezerCommand() *cli.Command {
 	const dir = postoffice.Freezer
@@ -46,7 +46,7 @@ named are moved at once; otherwise the command asks for confirmation.
 Exit codes: 0 done, 1 some messages failed, 64 no such message, or --yes is missing, 75
 stopped because messages come back.
 ` + selectorHelp,
-				Flags:  append(actFlags(paceFlag()), selectorFlags()...),
+				Flags:  append(actFlags(paceFlag(), allFlag()), selectorFlags()...),
 				Action: func(c *cli.Context) error { return runAside(c, dir, act.ThawAside, true) },
 			}, discardCommand(dir, `Moves messages from freezer/ to removed/, where they stay for REMOVEDKEEP; zmctl undo puts
 them back. No report is sent. Messages that are named are moved at once; otherwise the command
@@ -83,7 +83,7 @@ it has the old length. A changed file has another spool ID.
 
 Exit codes: 0 done, 1 some messages failed, 64 no such message.
 ` + selectorHelp,
-				Flags:  append(actFlags(paceFlag()), selectorFlags()...),
+				Flags:  append(actFlags(paceFlag(), allFlag()), selectorFlags()...),
 				Action: func(c *cli.Context) error { return runAside(c, dir, act.GiveMended, false) },
 			}, discardCommand(dir, `Moves copies from postman/ to removed/, where they stay for REMOVEDKEEP; zmctl undo puts
 them back. An only copy is skipped, unless you name it by its spool ID with --force; it is then
@@ -117,6 +117,9 @@ func actFlags(more ...cli.Flag) []cli.Flag {
 	}, more...)
 }
 
+// allFlag selects every message. The argument "all" does, too, as in earlier versions.
+func allFlag() cli.Flag { return &cli.BoolFlag{Name: "all", Usage: "select every message there"} }
+
 func discardCommand(dir, text string, flags ...cli.Flag) *cli.Command {
 	return &cli.Command{
 		Name: "discard", Usage: "discard messages; zmctl undo puts them back until REMOVEDKEEP", UsageText: "zmctl " + dir + " discard [flags] " + asideArguments,
@@ -124,7 +127,7 @@ func discardCommand(dir, text string, flags ...cli.Flag) *cli.Command {
 
 Exit codes: 0 done, 1 some messages failed, 64 no such message, or --yes is missing.
 ` + selectorHelp,
-		Flags:  append(actFlags(flags...), selectorFlags()...),
+		Flags:  append(actFlags(append(flags, allFlag())...), selectorFlags()...),
 		Action: func(c *cli.Context) error { return runAside(c, dir, act.Discard, true) },
 	}
 }
@@ -154,7 +157,7 @@ func runAside(c *cli.Context, dir string, v *act.Verb, asks bool) error {
 		return err
 	}
 	if from.Empty() {
-		return cli.Exit(fmt.Sprintf("zmctl %s %s needs a name, a spool ID, a cause or a selector; all selects every message; zmctl %s list shows them", dir, c.Command.Name, dir), config.ExitUsage)
+		return cli.Exit(fmt.Sprintf("zmctl %s %s needs a name, a spool ID, a cause or a selector; --all selects every message; zmctl %s list shows them", dir, c.Command.Name, dir), config.ExitUsage)
 	}
 	if dir == postoffice.Postman {
 		only := view.StateSetAside
@@ -172,7 +175,7 @@ func listCommand(dir string) *cli.Command {
 		Description: `Lists all messages there, or those that you name, with the reason. --json prints one object
 per line.
 ` + selectorHelp,
-		Flags: append([]cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}}, selectorFlags()...),
+		Flags: append([]cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}, allFlag()}, selectorFlags()...),
 		Action: func(c *cli.Context) error {
 			from, err := newAside(c, dir)
 			if err != nil {
@@ -207,17 +210,17 @@ func listAside(c *cli.Context, from *act.Aside) (n int, err error) {
 
 func showAsideCommand(dir string) *cli.Command {
 	return &cli.Command{
-		Name: "show", Usage: "show everything about messages in " + dir + "/", UsageText: "zmctl " + dir + " show [flags] NAME...|ID...|CAUSE...|all",
+		Name: "show", Usage: "show everything about messages in " + dir + "/", UsageText: "zmctl " + dir + " show [flags] --all|NAME...|ID...|CAUSE...",
 		Description: `As zmctl show: files, every reason in full, envelope, and what happens next.
 ` + selectorHelp,
-		Flags: append([]cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}}, selectorFlags()...),
+		Flags: append([]cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print an object for each message"}, allFlag()}, selectorFlags()...),
 		Action: func(c *cli.Context) error {
 			from, err := newAside(c, dir)
 			if err != nil {
 				return err
 			}
 			if from.Empty() {
-				return cli.Exit(fmt.Sprintf("zmctl %s show needs a name, a spool ID, a cause or a selector; all selects every message", dir), config.ExitUsage)
+				return cli.Exit(fmt.Sprintf("zmctl %s show needs a name, a spool ID, a cause or a selector; --all selects every message", dir), config.ExitUsage)
 			}
 			return showAside(c, from)
 		},

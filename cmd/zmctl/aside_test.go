@@ -17,7 +17,7 @@ import (
 	"zmailer/test/office"
 )
 
-// M10: by name, path, ID, cause, selector, and both together; what is not named stays.
+// M10, Op6 (one spelling, --all; the word all stays): by name, path, ID, cause, selector, and both together; what is not named stays.
 func TestResubmitChooses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args []string // $1 and so on: name, ID or path of a message
@@ -32,7 +32,8 @@ func TestResubmitChooses(t *testing.T) {
 		"a cause":                {[]string{"users"}, "12", 0, "2 recipients of 2 messages given back"},
 		"a pattern":              {[]string{"*c*"}, "34", 0, ""},
 		"two causes":             {[]string{"include", "policy"}, "34", 0, ""},
-		"all":                    {[]string{"all"}, "1234", 0, ""},
+		"all":                    {[]string{"--all"}, "1234", 0, ""},
+		"all, as it was spelt":   {[]string{"all"}, "1234", 0, ""},
 		"a selector":             {[]string{"--from", "@shop.example"}, "24", 0, ""},
 		"cause by selector":      {[]string{"--cause", "inc*"}, "3", 0, ""},
 		"a cause and a selector": {[]string{"--from", "@shop.example", "users"}, "2", 0, ""},

@@ -20,7 +20,7 @@ func resubmitCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "resubmit",
 		Usage:     "return deferred messages to the router",
-		UsageText: "zmctl resubmit [flags] all | NAME... | ID... | CAUSE...\n   zmctl resubmit [flags] --from|--to|--cause|--older|... VALUE, or --where EXPRESSION\n   zmctl resubmit --check ...\n   zmctl resubmit",
+		UsageText: "zmctl resubmit [flags] --all | NAME... | ID... | CAUSE...\n   zmctl resubmit [flags] --from|--to|--cause|--older|... VALUE, or --where EXPRESSION\n   zmctl resubmit --check ...\n   zmctl resubmit",
 		Description: `Moves messages from deferred/ to the router, where they are routed from the start; if the
 cause still exists they come back. Routers do this automatically at intervals (RESUBMIT in
 zmailer.conf); this command does it at once. NAME is the name of a file in deferred/, like
@@ -31,7 +31,7 @@ and ?. Without arguments the command lists the messages, with the reasons.
     zmctl resubmit --check users
     zmctl resubmit users
     zmctl resubmit --from @shop.example --older 1h
-    zmctl resubmit all
+    zmctl resubmit --all
 
 With --check the router reports the result for each message, and nothing is moved.
 
@@ -52,6 +52,7 @@ would not.
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the totals only"},
 			&cli.BoolFlag{Name: "json", Usage: "print an object for each message"},
 			reasonFlag(),
+			allFlag(),
 		}, selectorFlags()...),
 		Action: runResubmit,
 	}
@@ -68,7 +69,7 @@ func runResubmit(c *cli.Context) error {
 	if from.Empty() && !c.Bool("check") {
 		n, err := listAside(c, from)
 		if err == nil && !c.Bool("json") && n > 0 {
-			fmt.Fprintln(c.App.Writer, "to resubmit them, name them or use all")
+			fmt.Fprintln(c.App.Writer, "to resubmit them, name them, or use --all")
 		}
 		return err
 	}

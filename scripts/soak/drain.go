@@ -28,8 +28,8 @@ func (s *soak) empty(ctx context.Context) error {
 	for _, v := range s.servers {
 		v.settle()
 	}
-	if out, code, err := s.zmctl("resubmit", "all"); err != nil || code != 0 {
-		return fmt.Errorf("zmctl resubmit all: exit code %d: %w %s", code, err, out)
+	if out, code, err := s.zmctl("resubmit", "--all"); err != nil || code != 0 {
+		return fmt.Errorf("zmctl resubmit --all: exit code %d: %w %s", code, err, out)
 	}
 	if err := s.takeBack(ctx); err != nil {
 		return err

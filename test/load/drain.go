@@ -32,7 +32,7 @@ func (l *Load) Drain(ctx context.Context) (resubmitted int, err error) {
 		if aside {
 			resubmitted++
 			// An error is that of a message that the router took meanwhile.
-			_ = l.Suite.Command("zmctl", "resubmit", "all").Run()
+			_ = l.Suite.Command("zmctl", "resubmit", "--all").Run()
 		}
 		select {
 		case <-time.After(50 * time.Millisecond): // directories of another process have no event

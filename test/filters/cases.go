@@ -19,6 +19,8 @@ type Case struct {
 	Use     string                // which filters; "": the one of testdata/filter.py
 	Acts    map[string][][]string // of that filter: verbs by stage
 	Client  [][]string            // what the client does besides, in place of the usual dialogue
+	From    string                // of the message
+	Sign    string                // relaxed, simple or broken: how the message is signed by its author's domain
 	Message string
 	Compare [][]string // what of the filter's log is compared
 	Differs string     // why we differ from Postfix; "": we do not
@@ -37,6 +39,8 @@ var stages = map[string]bool{"negotiate": true, "connect": true, "hello": true, 
 //
 //	STAGE VERB...     what the filter does there (testdata/filter.py)
 //	client WORD...    tls, bdat, xclient ATTRIBUTES, mail ARGUMENT, rcpt ARGUMENT, say COMMAND
+//	from ADDRESS      the author
+//	sign KIND         relaxed, simple or broken
 //	message TEXT      "(text)*n" repeats text
 //	compare WORD...   heard, offered, or macros STAGE NAME...
 //	use FILTERS       opendkim, rspamd
@@ -57,7 +61,7 @@ func ReadCases(name string) (list []*Case, err error) {
 			continue
 		}
 		if words[0] == "case" {
-			c := &Case{Name: strings.Join(words[1:], " "), Acts: map[string][][]string{}, Message: defaultMessage}
+			c := &Case{Name: strings.Join(words[1:], " "), Acts: map[string][][]string{}, From: "a@client.example", Message: defaultMessage}
 			if seen[c.Name] {
 				return nil, fmt.Errorf("%s:%d: case %s stands there twice", name, n, c.Name)
 			}
@@ -71,6 +75,10 @@ func ReadCases(name string) (list []*Case, err error) {
 			c.Acts[words[0]] = append(c.Acts[words[0]], rest)
 		case words[0] == "client":
 			c.Client = append(c.Client, rest)
+		case words[0] == "from":
+			c.From = rest[0]
+		case words[0] == "sign":
+			c.Sign = rest[0]
 		case words[0] == "message":
 			c.Message = rest[0]
 		case words[0] == "compare":

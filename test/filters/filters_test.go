@@ -47,7 +47,8 @@ type server struct {
 	addr string
 	tls  *tls.Config
 	sink *peer.Sink
-	// set reports whether the server says that a message was set aside since the last call of
+	key  *domainKey // of messages that are signed; nil: none are
+	// aside reports whether the server says that a message was set aside since the last call of
 	// begin: "discarded", "held", or "".
 	begin func()
 	aside func() string
@@ -69,7 +70,7 @@ func startFilter(t *testing.T) *filter {
 	}
 	f := &filter{t: t, dir: t.TempDir(), addr: assert.Get(peer.FreeAddr())(t)}
 	assert.Must(t, os.WriteFile(filepath.Join(f.dir, "heard"), nil, 0o644))
-	f.do(&Case{})
+	f.do(&Case{Acts: map[string][][]string{}})
 	f.start()
 	t.Cleanup(f.stop)
 	return f
@@ -137,7 +138,7 @@ func startOurs(t *testing.T, milters string) *server {
 	cert, key := ca.Pair("mta.example")
 	s := &suite.Suite{Bin: bin, Dir: t.TempDir(), Hostname: "mta.example", Settings: map[string]string{
 		"MILTERS": milters, "XCLIENTNETS": "127.0.0.0/8", "RCPTCHECK": "no", "TLSCERT": cert, "TLSKEY": key, "LIMITSEXEMPT": "127.0.0.0/8",
-		"MILTERTIME": "5s", "MILTERCONTENTTIME": "5s",
+		"RELAYNETS": "0.0.0.0/0", "MILTERTIME": "5s", "MILTERCONTENTTIME": "5s",
 	}, Files: map[string]string{"routes": ". smtp!" + sink.RouteHost() + "\n"}}
 	assert.Must(t, s.Init())
 	assert.Must(t, s.Start())
@@ -180,7 +181,7 @@ func startPostfix(t *testing.T, milters string) *server {
 	p := &peer.Postfix{Dir: dir, Listen: addr, RelayHost: sink.RouteHost(), Settings: []string{
 		"myhostname = mta.example", "smtpd_milters = " + milters, "smtpd_authorized_xclient_hosts = 127.0.0.0/8", "smtpd_error_sleep_time = 0",
 		"smtpd_tls_cert_file = " + cert, "smtpd_tls_key_file = " + key, "smtpd_tls_security_level = may", "smtpd_tls_ciphers = medium",
-		"milter_command_timeout = 5s", "milter_connect_timeout = 5s", "milter_content_timeout = 5s", "smtpd_delay_reject = yes",
+		"mynetworks = 0.0.0.0/0", "milter_command_timeout = 5s", "milter_connect_timeout = 5s", "milter_content_timeout = 5s", "smtpd_delay_reject = yes",
 		"smtpd_peername_lookup = yes", "smtpd_forbid_bare_newline = no", "smtpd_client_connection_rate_limit = 0", "milter_macro_v = zmailer",
 	}}
 	cmd := assert.Get(p.Command())(t)
@@ -280,7 +281,10 @@ func (s *server) outcome(t *testing.T, c *Case, number int) (facts []string) {
 	assert.Must(t, conn.SetDeadline(time.Now().Add(patience)))
 	k := &client{conn, bufio.NewReader(conn)}
 	id := fmt.Sprintf("<%d.%s@client.example>", number, s.name)
-	message := "From: a@client.example\nDate: Mon, 2 Jan 2006 15:04:05 -0700\nMessage-ID: " + id + "\n" + c.Message
+	message := "From: " + c.From + "\nDate: Mon, 2 Jan 2006 15:04:05 -0700\nMessage-ID: " + id + "\n" + c.Message
+	if c.Sign != "" {
+		message = s.key.sign(t, message, c.Sign)
+	}
 	data := strings.ReplaceAll(message, "\n", "\r\n")
 	refused := func(code, text string) []string {
 		fact := "refused " + code + " " + enhanced.FindString(text)
@@ -378,7 +382,7 @@ func (s *server) fate(t *testing.T, id string) []string {
 		list := s.sink.Messages()
 		i := slices.IndexFunc(list, func(m *peer.Message) bool { return bytes.Contains(m.Data, []byte(id)) })
 		if i >= 0 {
-			return describe(list[i], id)
+			return append(describe(list[i], id), s.signatures(list[i])...)
 		}
 		if aside := s.aside(); aside != "" {
 			return []string{aside}
@@ -405,6 +409,10 @@ func describe(m *peer.Message, id string) []string {
 		switch {
 		case strings.EqualFold(name, "Received") && strings.Contains(field, "mta.example"):
 			facts = append(facts, "field Received: (ours)")
+		case name == "DKIM-Signature", name == "DKIM-Filter", name == "X-Spamd-Bar":
+			facts = append(facts, "field "+name+": ...")
+		case name == "Authentication-Results":
+			facts = append(facts, "field "+results(field))
 		case field == "", strings.HasPrefix(field, "Message-ID: "+id):
 		case name == "From" || name == "Date":
 		default:
@@ -422,6 +430,15 @@ func describe(m *peer.Message, id string) []string {
 	}
 	end()
 	return append(facts, "body "+abbreviated(body))
+}
+
+// varying is what differs from run to run in an Authentication-Results field: the begin of a
+// signature, and comments.
+var varying = regexp.MustCompile(`header\.b=\S+|\([^()]*\)|x-bits=\d+|reason="[^"]*"`)
+
+// results describes an Authentication-Results field.
+func results(field string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(varying.ReplaceAllString(field, "")), " "), " ;", ";")
 }
 
 func abbreviated(text string) string {

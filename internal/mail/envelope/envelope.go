@@ -67,7 +67,10 @@ type Envelope struct {
 	Submitted string
 	// Rules is what smtpserver has done with the rules about header and body: "followed",
 	// "skipped"; "": nothing.
-	Rules     string
+	Rules string
+	// Above is how many fields at the begin of the header go above our Received field: filters
+	// have put them there. "": none.
+	Above     string
 	From      string // address without brackets; "" with HasFrom: null sender
 	HasFrom   bool   // a from or a channel line was there
 	EnvID     string

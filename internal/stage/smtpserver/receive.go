@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
 
@@ -233,6 +234,9 @@ func (t *transaction) check(m *content.Message, spf <-chan checks.SPF) (*checks.
 
 // write makes the message file of a spooled message.
 func (t *transaction) write(m *content.Message, r *checks.Results) (postoffice.Accepted, error) {
+	if n := m.Above(); n > 0 {
+		t.envelope.Above = strconv.Itoa(n)
+	}
 	draft, err := t.newDraft()
 	if draft != nil {
 		defer t.abort(draft)

@@ -28,7 +28,7 @@ class Filter(Milter.Base):
             if verb[0] == "steps":
                 wanted |= int(verb[1], 16)
             elif verb[0] == "macros":
-                self.setsymlist(STAGES[verb[1]], *verb[2:])
+                self._ctx.setsymlist(STAGES[verb[1]], " ".join(verb[2:])) # pymilter's own method passes bytes
         self.note("offered", hex(opts[0]), hex(offered))
         self._protocol = wanted & offered
         opts[1] = self._protocol

@@ -2,6 +2,8 @@ package route
 
 import (
 	"net/mail"
+	"slices"
+	"strconv"
 	"strings"
 
 	"zmailer/internal/mail/address"
@@ -22,7 +24,12 @@ func (w *worker) top(b []byte, msg *message, variant int) []byte {
 	// A header that begins with a blank goes on with the field above it. That may be
 	// Received, and no other.
 	folded := len(msg.head.Header) > 0 && (msg.head.Header[0] == ' ' || msg.head.Header[0] == '\t')
+	above := 0
 	if !folded {
+		above = msg.above()
+		for i := range msg.header.fields[:above] {
+			b = append(b, msg.header.fields[i].Raw...)
+		}
 		b = msg.received(b, &w.en.c)
 		// Postfix puts it below its own Received field too.
 		b = msg.variants.deliveredField(b, variant)
@@ -36,10 +43,17 @@ func (w *worker) top(b []byte, msg *message, variant int) []byte {
 		b = msg.received(b, &w.en.c)
 	}
 	if resent < 0 && len(msg.masked) == 0 && msg.external && msg.user == "" && !msg.fromLines {
-		b = append(b, msg.head.Header...)
+		skip := 0
+		for i := range msg.header.fields[:above] {
+			skip += len(msg.header.fields[i].Raw)
+		}
+		b = append(b, msg.head.Header[skip:]...)
 	} else {
 		for i := range msg.header.fields {
 			f := &msg.header.fields[i]
+			if i < above {
+				continue
+			}
 			if i == resent {
 				b = msg.made(b, "Resent-", w.en.c.Hostname)
 			}
@@ -58,6 +72,23 @@ func (w *worker) top(b []byte, msg *message, variant int) []byte {
 		b = editHeader(b[:own], append([]byte(nil), b[own:]...), rules, contentrules.Local)
 	}
 	return b
+}
+
+// above returns how many fields filters have put above our Received field, which only the
+// server that has asked them may say.
+func (msg *message) above() int {
+	if !msg.trusted || msg.head.Above == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(msg.head.Above)
+	if err != nil || n < 0 {
+		return 0
+	}
+	n = min(n, len(msg.header.fields))
+	if i := slices.IndexFunc(msg.header.fields[:n], func(f envelope.Field) bool { return f.Name == "" }); i >= 0 {
+		n = i
+	}
+	return n
 }
 
 // hides reports whether a field is not to be sent. RFC 5322 §3.6.3 leaves Bcc to who makes

@@ -26,6 +26,8 @@ type Message struct {
 	loose []byte
 	// blank: an empty line follows the fields.
 	blank bool
+	// above is how many of the first fields go above our Received field.
+	above int
 
 	body *Spool
 	from int64 // where the body begins in it
@@ -103,6 +105,9 @@ func (l *Message) Fields() []envelope.Field { return l.fields }
 // Put puts a field on top.
 func (l *Message) Put(f envelope.Field) { l.insert(0, f) }
 
+// Above returns how many of the first fields are to go above our Received field.
+func (l *Message) Above() int { return l.above }
+
 // Release frees a body that a filter has made.
 func (l *Message) Release(release func(*Spool)) {
 	if l.replaced != nil {
@@ -179,7 +184,12 @@ func (l *Message) change(c milter.Change) error {
 	case milter.AddField:
 		l.fields = append(l.fields, f)
 	case milter.InsertField:
-		l.insert(c.Index-1, f) // our Received field, which the router puts on top, is number 0
+		if c.Index <= l.above {
+			l.insert(c.Index, f)
+			l.above++
+		} else {
+			l.insert(c.Index-1, f) // our Received field, which the router adds, stands between
+		}
 	case milter.ChangeField:
 		l.changeField(max(c.Index, 1), c.Value != "", f)
 	}
@@ -200,6 +210,9 @@ func (l *Message) changeField(n int, keep bool, f envelope.Field) {
 			l.fields[i] = f
 		} else {
 			l.fields = slices.Delete(l.fields, i, i+1)
+			if i < l.above {
+				l.above--
+			}
 		}
 		return
 	}

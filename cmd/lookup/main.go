@@ -29,6 +29,9 @@ in, one out.
 
     echo '{"user":"jane","password":"secret"}' | lookup pam smtp
 
+lookup ldap-bind FILE and lookup oauth2 FILE check a password by a bind to an LDAP directory, and a
+token by OAuth 2.0 introspection, in the same way.
+
 Exit codes: 0 standard input has ended, 1 the input is not in the socketmap protocol,
 64 bad flags or arguments, 78 FILE cannot be used.`
 
@@ -36,7 +39,7 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "lookup",
 		Usage:       "answer lookups in databases and directories, check passwords by PAM",
-		UsageText:   "lookup [--timeout INTERVAL] SCHEME:FILE | pam SERVICE",
+		UsageText:   "lookup [--timeout INTERVAL] SCHEME:FILE | pam SERVICE | ldap-bind FILE | oauth2 FILE",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Second, Usage: "answer TIMEOUT after `INTERVAL`"},
@@ -51,8 +54,16 @@ func run(c *cli.Context) error {
 	if c.NArg() == 2 && c.Args().First() == "pam" {
 		return lookup.CheckPassword(lookup.PAM{Service: c.Args().Get(1), Dir: c.String("pam-dir"), In: os.Stdin, Out: os.Stdout})
 	}
+	if c.NArg() == 2 && lookup.IsCredentials(c.Args().First()) {
+		if err := lookup.LimitMemory(); err != nil {
+			return err
+		}
+		return lookup.CheckCredentials(c.Context, lookup.Credentials{
+			Scheme: c.Args().First(), File: c.Args().Get(1), Timeout: c.Duration("timeout"), In: os.Stdin, Out: os.Stdout,
+		})
+	}
 	if c.NArg() != 1 {
-		return cli.Exit("one source is required, such as sqlite:FILE or ldap:FILE, or pam SERVICE; see --help", config.ExitUsage)
+		return cli.Exit("one source is required, such as sqlite:FILE or ldap:FILE, or pam SERVICE, ldap-bind FILE or oauth2 FILE; see --help", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {

@@ -2,6 +2,7 @@ package ldap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -44,6 +45,7 @@ objectClass: inetOrgPerson
 cn: bond
 sn: Bond
 mail: bond@example.org
+userPassword: secret
 description: jane
 description: joe
 
@@ -251,4 +253,43 @@ func TestDirectoryDownAndUpAgain(t *testing.T) {
 	assert.Must(t, s.cmd.Process.Signal(syscall.SIGCONT))
 	d.timeout = limit
 	assert.Equal(t, says(d, "bond"), "jane, joe", "going on")
+}
+
+// Peer12: a user's password is checked by a bind as the entry that the filter finds.
+func TestPeer12PasswordsAreCheckedByBind(t *testing.T) {
+	s := newSlapd(t)
+	c := settings.LDAP{URLs: []string{"ldap://" + s.addr}, BindDN: "cn=root,dc=example,dc=org", Password: password,
+		Base: "ou=people,dc=example,dc=org", Scope: "sub", Filter: "(&(objectClass=inetOrgPerson)(cn=%u))", Limit: 2}
+	several := c
+	several.Filter = "(|(cn=%u)(objectClass=inetOrgPerson))"
+	wrong := c
+	wrong.Password = "guess"
+	away := c
+	away.URLs = []string{"ldap://127.0.0.1:9"}
+	temporary := errors.New("any other")
+	for name, tt := range map[string]struct {
+		c              settings.LDAP
+		user, password string
+		want           error
+	}{
+		"right":                           {c, "bond", "secret", nil},
+		"wrong":                           {c, "bond", "guess", ErrRefused},
+		"no password, which binds no one": {c, "bond", "", ErrRefused},
+		"unknown":                         {c, "eve", "secret", ErrRefused},
+		"an entry without a password":     {c, "star*", "secret", ErrRefused},
+		"a filter in the name":            {c, "*", "secret", ErrRefused},
+		"a filter in the name, closed":    {c, "bond)(cn=*", "secret", ErrRefused},
+		"a filter that finds two":         {several, "bond", "secret", temporary},
+		"we cannot bind":                  {wrong, "bond", "secret", temporary},
+		"a server that is away":           {away, "bond", "secret", temporary},
+	} {
+		err := Bind(t.Context(), tt.c, limit, tt.user, tt.password)
+		ok := errors.Is(err, tt.want) && (err == nil) == (tt.want == nil)
+		if tt.want == temporary {
+			ok = err != nil && !errors.Is(err, ErrRefused)
+		}
+		if !ok {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
 }

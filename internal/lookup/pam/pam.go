@@ -15,6 +15,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -52,26 +55,59 @@ const maxQuestion = 16 << 10
 
 // Run answers one question.
 func Run(c Config) error {
-	line, err := bufio.NewReader(io.LimitReader(c.In, maxQuestion)).ReadBytes('\n')
+	q, err := ReadQuestion(c.In)
 	if err != nil {
-		return fmt.Errorf("read the question: %w", err)
+		return err
 	}
-	var q Question
+	return WriteVerdict(c.Out, check(c, q))
+}
+
+// ReadQuestion reads a question.
+func ReadQuestion(in io.Reader) (q Question, err error) {
+	line, err := bufio.NewReader(io.LimitReader(in, maxQuestion)).ReadBytes('\n')
+	if err != nil {
+		return q, fmt.Errorf("read the question: %w", err)
+	}
 	if err := json.Unmarshal(line, &q); err != nil {
 		// The error would reveal bytes of it.
-		return errors.New("read the question: it is no JSON of user, password and host")
+		return q, errors.New("read the question: it is no JSON of user, password and host")
 	}
-	answer, err := json.Marshal(check(c, q))
+	return q, nil
+}
+
+// WriteVerdict writes an answer.
+func WriteVerdict(out io.Writer, v Verdict) error {
+	answer, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
-	_, err = c.Out.Write(append(answer, '\n'))
+	_, err = out.Write(append(answer, '\n'))
 	return err
+}
+
+// installed reports whether a service has a file. PAM asks the service "other" instead, which
+// refuses everyone: a misspelt name would look like wrong passwords.
+func installed(c Config) bool {
+	dirs := []string{"/etc/pam.d", "/usr/lib/pam.d", "/usr/share/pam.d", "/usr/etc/pam.d"}
+	if c.Dir != "" {
+		dirs = []string{c.Dir}
+	}
+	for _, dir := range dirs {
+		if _, err := os.Stat(filepath.Join(dir, strings.ToLower(c.Service))); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	// A system with the one old file has no directory.
+	_, err := os.Stat(dirs[0])
+	return err != nil
 }
 
 func check(c Config, q Question) Verdict {
 	if q.User == "" || strings.ContainsRune(q.User+q.Password+q.Host, 0) {
 		return Verdict{Result: Refused, Reason: "no name, or a NUL"}
+	}
+	if !installed(c) {
+		return Verdict{Result: Trouble, Reason: "PAM has no service " + c.Service + ": there is no file /etc/pam.d/" + c.Service}
 	}
 	return authenticate(c, q)
 }

@@ -65,13 +65,15 @@ func TestPAMDecides(t *testing.T) {
 	write("other", "auth required pam_deny.so\naccount required pam_deny.so\n", 0o644)
 
 	for name, tt := range map[string]struct{ service, line, want, user string }{
-		"right":                {"good", `{"user":"jane","password":"secret","host":"192.0.2.7"}`, Ok, "jane"},
-		"wrong password":       {"good", `{"user":"jane","password":"Secret","host":"192.0.2.7"}`, Refused, ""},
-		"wrong host":           {"good", `{"user":"jane","password":"secret","host":"192.0.2.8"}`, Refused, ""},
-		"another user":         {"good", `{"user":"joe","password":"secret","host":"192.0.2.7"}`, Refused, ""},
-		"no user":              {"good", `{"user":"","password":"secret"}`, Refused, ""},
-		"a NUL":                {"good", `{"user":"jane","password":"secret\u0000x","host":"192.0.2.7"}`, Refused, ""},
-		"account is closed":    {"expired", `{"user":"jane","password":"secret"}`, Refused, ""},
+		"right":             {"good", `{"user":"jane","password":"secret","host":"192.0.2.7"}`, Ok, "jane"},
+		"wrong password":    {"good", `{"user":"jane","password":"Secret","host":"192.0.2.7"}`, Refused, ""},
+		"wrong host":        {"good", `{"user":"jane","password":"secret","host":"192.0.2.8"}`, Refused, ""},
+		"another user":      {"good", `{"user":"joe","password":"secret","host":"192.0.2.7"}`, Refused, ""},
+		"no user":           {"good", `{"user":"","password":"secret"}`, Refused, ""},
+		"a NUL":             {"good", `{"user":"jane","password":"secret\u0000x","host":"192.0.2.7"}`, Refused, ""},
+		"account is closed": {"expired", `{"user":"jane","password":"secret"}`, Refused, ""},
+		// Peer9: PAM would ask the service "other", which refuses: the password may be right.
+		"a misspelt service":   {"goood", `{"user":"jane","password":"secret","host":"192.0.2.7"}`, Trouble, ""},
 		"a module that is not": {"none", `{"user":"jane","password":"secret"}`, Trouble, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

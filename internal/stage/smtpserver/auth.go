@@ -57,7 +57,9 @@ func (l *login) mechanisms() []string {
 	return l.users.Mechanisms(ctx)
 }
 
-func (l *login) offered() bool { return l.users != nil && isSubmission(l.client.Role) }
+func (l *login) offered() bool {
+	return l.users != nil && (isSubmission(l.client.Role) || l.Users.MX && l.client.Role == session.RoleMX)
+}
 
 func (l *login) safe() bool {
 	return l.client.TLS != nil || l.Users.Plaintext || l.client.IsLoopback()

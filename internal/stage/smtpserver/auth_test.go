@@ -63,11 +63,19 @@ func TestSubmissionWantsAuthentication(t *testing.T) {
 	offers(t, p.say("EHLO c", "250"), "AUTH", false)
 	p.say("MAIL FROM:<a@b>", "530 5.7.0")
 	r.log.Expect(t, 1, "msg=no-users")
-	// On port 25 no one authenticates.
+	// On port 25 no one authenticates, unless AUTHMX says so (Peer12); and no one has to.
 	users := accounts(t)
 	p = start(t, func(c *Config) { c.Users.Source = "file:" + users }).dial()
 	offers(t, p.say("EHLO c", "250"), "AUTH", false)
 	p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "502 5.5.1")
+	r = start(t, func(c *Config) { c.Users.Source, c.Users.MX, c.Access.RelayNets = "file:"+users, true, nil })
+	p = r.dial()
+	offers(t, p.say("EHLO c", "250"), "AUTH", true)
+	p.say("MAIL FROM:<a@b>", "250")
+	p.say("RCPT TO:<c@far.example>", "550 5.7.1")
+	p.say("RSET", "250")
+	p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
+	p.mail("a@b", "c@far.example", plain, "250")
 }
 
 // Op13: the router adds what is missing in the mail of devices that cannot log in, and of no

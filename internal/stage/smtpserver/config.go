@@ -119,6 +119,7 @@ type UsersConfig struct {
 	Source    string        // AUTH; "": there are none
 	Dir       string        // where paths in it begin
 	Plaintext bool          // AUTH is also offered without TLS
+	MX        bool          // AUTH is also offered on port 25
 	Delay     time.Duration // before the answer to a wrong password; 0: 1 s
 }
 
@@ -371,7 +372,7 @@ func (s *settings) rcptCheck() *policy.RcptCheck {
 }
 
 func (s *settings) users() UsersConfig {
-	u := UsersConfig{Source: s.String("AUTH", ""), Dir: s.Dir, Plaintext: get(s, s.Bool, "AUTHPLAINTEXT", false)}
+	u := UsersConfig{Source: s.String("AUTH", ""), Dir: s.Dir, Plaintext: get(s, s.Bool, "AUTHPLAINTEXT", false), MX: get(s, s.Bool, "AUTHMX", false)}
 	if u.Source != "" {
 		s.use("AUTH", auth.Check(u.Source))
 	}

@@ -40,7 +40,7 @@ func load(t *testing.T, lines ...string) (*config.Config, Config, error) {
 func TestSettingsComeFromTheConfiguration(t *testing.T) {
 	c, got, err := load(t, "POSTOFFICE=/p", "SYNC=strict", `ROUTERDIRS="router2 router3"`, "SMTPPRIORITY=2", `SMTPLISTEN="127.0.0.1:25 [::1]:25"`,
 		`RELAYNETS="192.0.2.77/24, 2001:db8::1"`, "MAXSIZE=10k", "MAXRCPT=5", "SMTPMEMORY=9M",
-		"AUTH=file:users", "AUTHPLAINTEXT=yes", "AUTHFAILURES=off", "SMTPCONNECTIONS=7", "SMTPPERADDRESS=3",
+		"AUTH=file:users", "AUTHPLAINTEXT=yes", "AUTHMX=yes", "AUTHFAILURES=off", "SMTPCONNECTIONS=7", "SMTPPERADDRESS=3",
 		"SMTPCONNECTRATE=60/1m", "SMTPMESSAGERATE=5/1h", "SMTPRCPTRATE=50/1h", "SMTPSENDERMESSAGERATE=6/1h", "SMTPSENDERRCPTRATE=7/1h", "RATELIMITS=rates", "SMTPERRORS=4", "LIMITSEXEMPT=none", "MINFREE=5M", "MINFILES=9", "MAXLOAD=8", "SMTPBARELF=accept",
 		"HEADERNETS=192.0.2.0/24", "RULESEXEMPT=192.0.2.0/24", "HEADERFROM=login", "BODYRULESSIZE=3k", `CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
 		`LOCALNAMES="localnames db:names"`, "SENDERLOGIN=senders", "LOOKUPTIMEOUT=7s", "ETRNNETS=192.0.2.0/24",
@@ -55,7 +55,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		Times:         Times{MinRate: DefaultMinRate},
 		Clients:       Clients{Resolver: "127.0.0.1:53", HeaderNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, RulesExempt: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
 		BodyRulesSize: 3 << 10,
-		Users:         UsersConfig{Source: "file:users", Dir: c.Dir, Plaintext: true},
+		Users:         UsersConfig{Source: "file:users", Dir: c.Dir, Plaintext: true, MX: true},
 		Limits: LimitsConfig{Config: limits.Config{
 			PerAddress: 3, Connections: limits.Rate{Count: 60, Per: time.Minute}, Messages: limits.Rate{Count: 5, Per: time.Hour},
 			Recipients: limits.Rate{Count: 50, Per: time.Hour}, SenderMessages: limits.Rate{Count: 6, Per: time.Hour}, SenderRecipients: limits.Rate{Count: 7, Per: time.Hour}, MinFree: 5 << 20, MinFiles: 9, MaxLoad: 8,
@@ -102,7 +102,7 @@ func TestOnlyLoopbackIsListenedToByDefault(t *testing.T) {
 }
 
 func TestBadSettingIsNamedWithItsLine(t *testing.T) {
-	for _, line := range []string{"SMTPLISTEN=2525", "LMTPLISTEN=lmtp", "TLSKEY=key", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody", "AUTH=ldap:x", "LIMITSEXEMPT=all",
+	for _, line := range []string{"SMTPLISTEN=2525", "LMTPLISTEN=lmtp", "TLSKEY=key", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody", "AUTH=nis:x", "LIMITSEXEMPT=all",
 		"ETRNNETS=here", "HEADERNETS=here", "HEADERFROM=login", "HEADERFROM=mine", "RULESEXEMPT=me", "BODYRULESSIZE=big", "SENDERLOGIN=what:x", "RATELIMITS=what:x", "SMTPSENDERRCPTRATE=many", "RCPTCHECK=sometimes", "RCPTCHECKTIME=0",
 		"CHECKS=spv", "CHECKS=dmarc", "MILTERS=/run/x", "MILTERTROUBLE=maybe", "CHECKTIME=soon"} {
 		_, _, err := load(t, line)

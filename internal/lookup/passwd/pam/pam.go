@@ -35,6 +35,7 @@ const (
 
 // Checker checks passwords by one service of PAM. Many goroutines may use it.
 type Checker struct {
+	what  string
 	argv  []string
 	turns chan struct{}
 }
@@ -56,6 +57,12 @@ func New(service, programs string) (*Checker, error) {
 	if service == "" || strings.ContainsAny(service, "/ \t") || service[0] == '-' {
 		return nil, errors.New("want the name of a file in /etc/pam.d behind \"pam:\"")
 	}
+	return NewChild("PAM", programs, "pam", service)
+}
+
+// NewChild makes a checker of passwords and tokens that asks another child, lookup with
+// arguments, by the same question and answer. what is asked is named in errors.
+func NewChild(what, programs string, args ...string) (*Checker, error) {
 	if programs == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -67,7 +74,7 @@ func New(service, programs string) (*Checker, error) {
 	if _, err := exec.LookPath(program); err != nil {
 		return nil, fmt.Errorf("its program %s cannot be run", program)
 	}
-	return &Checker{argv: []string{program, "pam", service}, turns: make(chan struct{}, turns)}, nil
+	return &Checker{what: what, argv: append([]string{program}, args...), turns: make(chan struct{}, turns)}, nil
 }
 
 // question and verdict go over a child's standard input and output as one line of JSON
@@ -93,22 +100,22 @@ func (c *Checker) Verify(ctx context.Context, user, password, host string) (stri
 	case c.turns <- struct{}{}:
 		defer func() { <-c.turns }()
 	case <-ctx.Done():
-		return "", fmt.Errorf("ask PAM: %w", ctx.Err())
+		return "", fmt.Errorf("ask %s: %w", c.what, ctx.Err())
 	}
 	asked, err := json.Marshal(question{User: user, Password: password, Host: host})
 	if err != nil {
-		return "", fmt.Errorf("ask PAM: %w", err)
+		return "", fmt.Errorf("ask %s: %w", c.what, err)
 	}
 	v, err := c.ask(ctx, append(asked, '\n'))
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("ask PAM: %w", err)
+		return "", fmt.Errorf("ask %s: %w", c.what, err)
 	case v.Result == "ok" && v.User != "":
 		return v.User, nil
 	case v.Result == "refused":
 		return "", ErrRefused
 	}
-	return "", fmt.Errorf("ask PAM: %s", strings.ToValidUTF8(v.Reason, "?"))
+	return "", fmt.Errorf("ask %s: %s", c.what, strings.ToValidUTF8(v.Reason, "?"))
 }
 
 // ask runs a child. It and what its modules have started end with its process group.

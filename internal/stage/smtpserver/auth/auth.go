@@ -1,8 +1,9 @@
-// Package auth checks who an SMTP client is (RFC 4954): the exchanges PLAIN, LOGIN and
-// SCRAM-SHA-256, against a file of accounts, Dovecot's auth server or PAM.
+// Package auth checks who an SMTP client is (RFC 4954): by passwords and SCRAM-SHA-256 against a
+// file of accounts, by what Dovecot's auth server has, by passwords against PAM, an LDAP directory
+// or saslauthd, and by OAuth 2.0 tokens.
 //
-// It owns nothing on disk. A program of PAM's runs as a child, so that a module that
-// crashes or hangs is a login that did not work, and nothing else.
+// It owns nothing on disk. PAM, directories and authorization servers are asked by a child, so
+// that what crashes or hangs is a login that did not work, and nothing else.
 //
 // Diagnostics: Open's errors are *config.Error. Next returns ErrRefused for a wrong password
 // or an unknown user, and ErrSyntax for a malformed response; any other error is trouble of
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	checker "zmailer/internal/lookup/passwd/pam"
+	"zmailer/internal/lookup/settings"
 	"zmailer/internal/run/config"
 )
 
@@ -76,7 +78,8 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Open opens a backend: file:PATH, dovecot:/path/to/socket or pam:SERVICE.
+// Open opens the backends of a list of sources: file:PATH, dovecot:/path/to/socket, pam:SERVICE,
+// ldap:FILE, saslauthd:/path/to/socket, oauth2:FILE.
 func Open(source string, o Options) (Backend, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -84,48 +87,89 @@ func Open(source string, o Options) (Backend, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	var all several
+	var errs []error
+	for _, one := range strings.Fields(source) {
+		b, err := open(one, o)
+		all, errs = append(all, b), append(errs, err)
+	}
+	switch err := errors.Join(errs...); {
+	case err != nil:
+		return nil, err
+	case len(all) == 0:
+		return nil, &config.Error{File: "AUTH", Reason: "names no source"}
+	case len(all) == 1:
+		return all[0], nil
+	}
+	return all, nil
+}
+
+func open(source string, o Options) (Backend, error) {
 	scheme, rest, _ := strings.Cut(source, ":")
-	if err := Check(source); err != nil {
+	if err := check(source); err != nil {
 		return nil, &config.Error{File: source, Reason: err.Error()}
+	}
+	beside := rest
+	if !filepath.IsAbs(rest) {
+		beside = filepath.Join(o.Dir, rest)
 	}
 	switch scheme {
 	case "file":
-		if !filepath.IsAbs(rest) {
-			rest = filepath.Join(o.Dir, rest)
-		}
-		return openFile(rest, o)
+		return openFile(beside, o)
 	case "dovecot":
 		return newDovecot(rest, o), nil
+	case "saslauthd":
+		return &saslauthd{rest}, nil
+	case "ldap":
+		if _, err := settings.ReadLDAPBind(beside); err != nil {
+			return nil, err
+		}
+		return newDirectory(beside, o)
+	case "oauth2":
+		if _, err := settings.ReadOAuth2(beside); err != nil {
+			return nil, err
+		}
+		return newTokens(beside, o)
 	default:
 		return newPAM(rest, o)
 	}
 }
 
-// Probe reports what a source lacks on this machine: the socket of Dovecot, the service or
-// the modules of PAM. A server starts without it; its clients get 454 until it is there.
+// Probe reports what the sources lack on this machine: the service of PAM. A server starts
+// without it; its clients get 454 until it is there.
 func Probe(source string) error {
-	scheme, rest, _ := strings.Cut(source, ":")
-	if scheme == "pam" {
-		return checker.Installed(rest)
+	var errs []error
+	for _, one := range strings.Fields(source) {
+		if scheme, rest, _ := strings.Cut(one, ":"); scheme == "pam" {
+			errs = append(errs, checker.Installed(rest))
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// Check reports what is wrong with a source.
+// Check reports what is wrong with a list of sources.
 func Check(source string) error {
+	var errs []error
+	for _, one := range strings.Fields(source) {
+		errs = append(errs, check(one))
+	}
+	return errors.Join(errs...)
+}
+
+func check(source string) error {
 	scheme, rest, ok := strings.Cut(source, ":")
 	switch {
 	case !ok || rest == "" || strings.ContainsAny(rest, " \t"):
-		return errors.New("want file:PATH, dovecot:/path/to/socket or pam:SERVICE")
-	case scheme == "file":
-	case scheme == "dovecot" && !filepath.IsAbs(rest):
-		return errors.New("want an absolute path behind \"dovecot:\"")
-	case scheme == "dovecot":
+		return errors.New("want file:PATH, dovecot:/path/to/socket, pam:SERVICE, ldap:FILE, saslauthd:/path/to/socket or oauth2:FILE")
+	case scheme == "file" || scheme == "ldap" || scheme == "oauth2":
+	case (scheme == "dovecot" || scheme == "saslauthd") && !filepath.IsAbs(rest):
+		return fmt.Errorf("want an absolute path behind %q", scheme+":")
+	case scheme == "dovecot" || scheme == "saslauthd":
 	case scheme == "pam" && (strings.Contains(rest, "/") || rest[0] == '-'):
 		return errors.New("want the name of a file in /etc/pam.d behind \"pam:\"")
 	case scheme == "pam":
 	default:
-		return fmt.Errorf("%s: is none of file, dovecot and pam", scheme)
+		return fmt.Errorf("%s: is none of file, dovecot, pam, ldap, saslauthd and oauth2", scheme)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -101,8 +102,14 @@ func (d *dovecot) Start(ctx context.Context, mechanism string, p Peer) (Exchange
 }
 
 // known reports whether we pass a mechanism on. Channel binding would need our TLS channel.
-func known(mechanism string) bool {
-	return mechanism == Plain || mechanism == Login || strings.HasPrefix(mechanism, "SCRAM-SHA-") && !strings.HasSuffix(mechanism, "-PLUS")
+func known(mechanism string) bool { return rank(mechanism) > 0 }
+
+// rank is the place of a mechanism among those that are offered; 0: it is not.
+func rank(mechanism string) int {
+	if strings.HasPrefix(mechanism, "SCRAM-SHA-") && !strings.HasSuffix(mechanism, "-PLUS") {
+		return 1
+	}
+	return 1 + slices.Index([]string{"\x00", Plain, Login, "CRAM-MD5", "DIGEST-MD5", OAuthBearer, XOAuth2}, mechanism)
 }
 
 // dovecotExchange is a connection to Dovecot and the one request on it, whose number is 1.
@@ -156,7 +163,7 @@ func (d *dovecot) connect(ctx context.Context) (c *dovecotExchange, err error) {
 		case f[0] == "DONE" && !version:
 			return nil, errors.New("no protocol version")
 		case f[0] == "DONE":
-			slices.SortStableFunc(c.mechanisms, func(a, b string) int { return strings.Compare(b, a) }) // SCRAM, PLAIN, LOGIN
+			slices.SortStableFunc(c.mechanisms, func(a, b string) int { return cmp.Or(rank(a)-rank(b), strings.Compare(b, a)) })
 			return c, nil
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/md5"
 	"errors"
 	"fmt"
 	"net"
@@ -45,6 +47,26 @@ func try(t *testing.T, b Backend, mechanism string, initial []byte, responses ..
 		}
 		response, responses = []byte(responses[0]), responses[1:]
 	}
+}
+
+// tryCRAM returns the same for CRAM-MD5 (RFC 2195).
+func tryCRAM(t *testing.T, b Backend, user, password string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	e, err := b.Start(ctx, "CRAM-MD5", Peer{TLS: true})
+	if err != nil {
+		return "", err
+	}
+	defer e.Close()
+	challenge, _, err := e.Next(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	h := hmac.New(md5.New, []byte(password))
+	h.Write(challenge)
+	_, _, err = e.Next(ctx, fmt.Appendf(nil, "%s %x", user, h.Sum(nil)))
+	return e.User(), err
 }
 
 // tryScram returns the same for SCRAM.
@@ -93,14 +115,21 @@ func TestDovecotDecides(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	assert.Must(t, os.Chmod(dir, 0o755))
 	socket := filepath.Join(dir, "client")
+	url := strings.Replace(authorization(t).URL, "http://", "http://mail:machine@", 1)
+	tokens := "introspection_mode = post\nintrospection_url = " + url + "\nusername_attribute = username\nactive_attribute = active\nactive_value = true\n"
 	conf := strings.ReplaceAll(`protocols =
 base_dir = DIR/run
 state_dir = DIR/state
 log_path = DIR/log
 auth_verbose = yes
 ssl = no
-auth_mechanisms = plain login scram-sha-256
+auth_mechanisms = plain login scram-sha-256 cram-md5 xoauth2 oauthbearer
 auth_failure_delay = 0
+passdb {
+  driver = oauth2
+  mechanisms = xoauth2 oauthbearer
+  args = DIR/oauth2.conf
+}
 passdb {
   driver = passwd-file
   args = DIR/users
@@ -120,7 +149,7 @@ service auth {
   }
 }
 `, "DIR", dir)
-	for name, text := range map[string]string{"conf": conf, "users": "jane:{PLAIN}secret::::::\njoe:{PLAIN}secret::::::nologin=y\n"} {
+	for name, text := range map[string]string{"conf": conf, "oauth2.conf": tokens, "users": "jane:{PLAIN}secret::::::\njoe:{PLAIN}secret::::::nologin=y\n"} {
 		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	cmd := exec.Command(program, "-F", "-c", filepath.Join(dir, "conf"))
@@ -149,7 +178,7 @@ service auth {
 			t.Fatal("dovecot does not begin to work")
 		}
 	}
-	assert.Same(t, b.Mechanisms(t.Context()), []string{ScramSHA256, Plain, Login}, "mechanisms")
+	assert.Same(t, b.Mechanisms(t.Context()), []string{ScramSHA256, Plain, Login, "CRAM-MD5", OAuthBearer, XOAuth2}, "mechanisms")
 	for name, tt := range map[string]struct {
 		user string
 		err  error
@@ -166,7 +195,15 @@ service auth {
 		"LOGIN, wrong":    {"", ErrRefused, func() (string, error) { return try(t, b, Login, nil, "jane", "wrong") }},
 		"SCRAM":           {"jane", nil, func() (string, error) { return tryScram(t, b, "jane", "secret") }},
 		"SCRAM, wrong":    {"", ErrRefused, func() (string, error) { return tryScram(t, b, "jane", "wrong") }},
-		"not offered":     {"", ErrMechanism, func() (string, error) { return try(t, b, "CRAM-MD5", nil) }},
+		"not offered":     {"", ErrMechanism, func() (string, error) { return try(t, b, "DIGEST-MD5", nil) }},
+		// Peer12: what Dovecot has is passed on.
+		"CRAM-MD5":              {"jane", nil, func() (string, error) { return tryCRAM(t, b, "jane", "secret") }},
+		"CRAM-MD5, wrong":       {"", ErrRefused, func() (string, error) { return tryCRAM(t, b, "jane", "wrong") }},
+		"XOAUTH2":               {"jane", nil, func() (string, error) { return try(t, b, XOAuth2, xoauth2("jane", "janes")) }},
+		"XOAUTH2, wrong":        {"", ErrRefused, func() (string, error) { return try(t, b, XOAuth2, xoauth2("jane", "x"), "") }},
+		"XOAUTH2, another user": {"", ErrRefused, func() (string, error) { return try(t, b, XOAuth2, xoauth2("joe", "janes"), "") }},
+		"OAUTHBEARER":           {"jane", nil, func() (string, error) { return try(t, b, OAuthBearer, oauthbearer("jane", "janes")) }},
+		"OAUTHBEARER, wrong":    {"", ErrRefused, func() (string, error) { return try(t, b, OAuthBearer, oauthbearer("jane", "x"), "\x01") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if user, err := tt.try(); user != tt.user || !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) {

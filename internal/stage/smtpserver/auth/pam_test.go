@@ -61,7 +61,7 @@ func TestChildOfPAMDecides(t *testing.T) {
 func TestSourcesAreChecked(t *testing.T) {
 	dir := t.TempDir()
 	for source, ok := range map[string]bool{
-		"": false, "file": false, "file:": false, "ldap:x": false, "dovecot:run/auth": false, "pam:../x": false, "pam:-x": false, "pam:a b": false,
+		"": false, "file": false, "file:": false, "ldap:x": false, "oauth2:x": false, "saslauthd:run/mux": false, "saslauthd:/run/mux": true, "file:users nis:x": false, "dovecot:run/auth": false, "pam:../x": false, "pam:-x": false, "pam:a b": false,
 		"file:users": false, "dovecot:/run/dovecot/auth": true,
 	} {
 		if b, err := Open(source, Options{Dir: dir, Programs: dir}); (err == nil) != ok || ok && b == nil {

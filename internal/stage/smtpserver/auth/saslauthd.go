@@ -1,0 +1,78 @@
+package auth
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// saslauthdTime is how long saslauthd may take; it asks other machines.
+const saslauthdTime = 30 * time.Second
+
+// maxSaslauthd is how long a word of its protocol may be. Bytes.
+const maxSaslauthd = 1 << 10
+
+// saslauthd asks Cyrus SASL's saslauthd(8), by the protocol of its socket mux: four words, each
+// behind its length, and one that answers.
+type saslauthd struct{ socket string }
+
+// Mechanisms implements Backend.
+func (s *saslauthd) Mechanisms(context.Context) []string { return []string{Plain, Login} }
+
+// Start implements Backend.
+func (s *saslauthd) Start(_ context.Context, mechanism string, _ Peer) (Exchange, error) {
+	return passwords(mechanism, s.verify)
+}
+
+func (s *saslauthd) verify(ctx context.Context, user, password string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, saslauthdTime)
+	defer cancel()
+	// As libsasl does: the realm is what follows the @.
+	name, realm, _ := strings.Cut(user, "@")
+	answer, err := s.ask(ctx, name, password, "smtp", realm)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("ask saslauthd at %s: %w", s.socket, err)
+	case strings.HasPrefix(answer, "OK"):
+		return user, nil
+	case strings.HasPrefix(answer, "NO"):
+		return "", ErrRefused
+	}
+	return "", fmt.Errorf("ask saslauthd at %s: it answers %.40q", s.socket, answer)
+}
+
+func (s *saslauthd) ask(ctx context.Context, words ...string) (string, error) {
+	var b []byte
+	for _, w := range words {
+		if len(w) > maxSaslauthd {
+			return "NO", nil // it would end the connection; no such name or password can be right
+		}
+		b = append(binary.BigEndian.AppendUint16(b, uint16(len(w))), w...)
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", s.socket)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	limit, _ := ctx.Deadline()
+	if err := c.SetDeadline(limit); err != nil {
+		return "", err
+	}
+	if _, err := c.Write(b); err != nil {
+		return "", err
+	}
+	var n [2]byte
+	if _, err := io.ReadFull(c, n[:]); err != nil {
+		return "", err
+	}
+	answer := make([]byte, min(int(binary.BigEndian.Uint16(n[:])), maxSaslauthd))
+	if _, err := io.ReadFull(c, answer); err != nil {
+		return "", err
+	}
+	return string(answer), nil
+}

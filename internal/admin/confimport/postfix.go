@@ -1,0 +1,142 @@
+package confimport
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// converter makes our files from a configuration of Postfix.
+type converter struct {
+	p       *postfix
+	b       builder
+	rows    []Row
+	done    map[string]bool   // settings that have a row
+	written map[string]bool   // files made from tables
+	clause  map[string]string // what replaces parts of the built-in scheduler.conf
+
+	daemonNames []string // milter_macro_daemon_name of ports
+}
+
+// Postfix converts the configuration in dir, in which main.cf and master.cf are. The settings
+// in keep that are not empty are put into zmailer.conf.
+func Postfix(dir string, keep map[string]string) (*Result, error) {
+	p, err := read(dir)
+	if err != nil {
+		return nil, err
+	}
+	c := &converter{p: p, done: map[string]bool{}, written: map[string]bool{}, clause: map[string]string{}}
+	for _, name := range slices.Sorted(maps.Keys(keep)) {
+		if keep[name] != "" {
+			c.b.set(name, keep[name], "")
+		}
+	}
+	for _, convert := range []func(*converter){
+		convertNames, convertDomains, convertVirtual, convertRelay, convertRoutes, convertRewriting, convertPorts, convertTLS, convertAuth, convertRestrictions,
+		convertContent, convertLimits, convertQueue, convertMailboxes, convertOthers,
+	} {
+		convert(c)
+	}
+	writeScheduler(c)
+	slices.SortStableFunc(c.rows, func(a, b Row) int { return strings.Compare(a.Setting, b.Setting) })
+	return &Result{Files: c.b.files(fmt.Sprintf("# Made by zmctl import-config from %s; report.txt says what became of each setting.\n", dir)), Rows: c.rows}, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// note adds the row of a setting if main.cf has it and no row was added before.
+func (c *converter) note(name string, outcome Outcome, page, format string, args ...any) {
+	i := slices.IndexFunc(c.p.settings, func(s setting) bool { return s.name == name })
+	if i < 0 || c.done[name] {
+		return
+	}
+	s := c.p.settings[i]
+	c.done[name] = true
+	c.rows = append(c.rows, Row{name, s.value, fmt.Sprintf("%s:%d", s.file, s.line), outcome, fmt.Sprintf(format, args...), page})
+}
+
+func (c *converter) converted(name, page, format string, args ...any) {
+	c.note(name, Converted, page, format, args...)
+}
+
+func (c *converter) byHand(name, page, format string, args ...any) {
+	c.note(name, ByHand, page, format, args...)
+}
+
+func (c *converter) notNeeded(name, format string, args ...any) {
+	c.note(name, NotNeeded, "", format, args...)
+}
+
+// report adds the row of a setting whose parts are converted, or not, by their own.
+func (c *converter) report(name, page, became string, trouble []string) {
+	switch {
+	case len(trouble) > 0 && became != "":
+		c.byHand(name, page, "%s; but %s", became, strings.Join(trouble, "; "))
+	case len(trouble) > 0:
+		c.byHand(name, page, "%s", strings.Join(trouble, "; "))
+	default:
+		c.converted(name, page, "%s", became)
+	}
+}
+
+// socket returns the path of a socket: relative ones are in the queue directory.
+func (c *converter) socket(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(c.p.get("queue_directory"), path)
+}
+
+// convertOthers gives a row to each setting that has none yet.
+func convertOthers(c *converter) {
+	for _, s := range c.p.settings {
+		if c.done[s.name] {
+			continue
+		}
+		if why := ignored()[s.name]; why != "" {
+			c.notNeeded(s.name, "%s", why)
+			continue
+		}
+		referenced := slices.ContainsFunc(c.p.settings, func(o setting) bool { return o.name != s.name && strings.Contains(o.value, "$"+s.name) }) ||
+			slices.ContainsFunc(c.p.services, func(v service) bool {
+				return slices.ContainsFunc(v.options, func(o setting) bool { return strings.Contains(o.value, "$"+s.name) })
+			})
+		if referenced {
+			c.notNeeded(s.name, "used in other settings")
+			continue
+		}
+		c.byHand(s.name, "coming-from-postfix.md", "no counterpart is known")
+	}
+}
+
+// ignored has the settings without a meaning here, and why.
+func ignored() map[string]string {
+	out := map[string]string{
+		"biff": "there is no biff", "readme_directory": "a path of Postfix", "compatibility_level": "of Postfix", "smtpd_banner": "the greeting is HOSTNAME ESMTP",
+		"mail_owner": "DAEMONUSER", "setgid_group": "submit needs no privilege", "enable_long_queue_ids": "spool IDs are always long",
+		"disable_vrfy_command": "VRFY never tells whether an address exists", "strict_rfc821_envelopes": "always", "smtputf8_enable": "always",
+		"show_user_unknown_table_name": "never shown", "unknown_local_recipient_reject_code": "550", "smtpd_reject_unlisted_recipient": "RCPTCHECK=yes",
+		"notify_classes": "zmctl status and its alarms; POSTMANCOPY", "2bounce_notice_recipient": "POSTMASTER", "bounce_notice_recipient": "POSTMASTER",
+		"error_notice_recipient": "POSTMASTER", "delay_notice_recipient": "POSTMASTER", "soft_bounce": "zmctl hold", "debugger_command": "of Postfix",
+		"debug_peer_level": "of Postfix", "debug_peer_list": "LOGLEVEL=debug", "hopcount_limit": "loops end by Delivered-To and the number of Received lines",
+		"swap_bangpath": "never", "allow_percent_hack": "never", "smtp_host_lookup": "the system's and DNS", "smtpd_delay_reject": "rules are decided at RCPT",
+		"smtpd_peername_lookup": "REVERSELOOKUP", "maillog_file": "LOGFILE", "syslog_name": "the log has a field program", "syslog_facility": "the journal",
+		"inet_protocols": "both", "smtp_address_preference": "any", "smtpd_forbid_bare_newline": "SMTPBARELF=reject", "smtpd_forbid_unauth_pipelining": "always",
+		"smtpd_data_restrictions": "", "smtpd_discard_ehlo_keywords": "all extensions are offered", "undisclosed_recipients_header": "none is added",
+		"bounce_template_file": "docs/reports.md", "double_bounce_sender": "reports have the null sender", "address_verify_sender": "the null sender",
+		"tls_random_source": "the kernel's", "smtpd_log_access_permit_actions": "the log names the rule", "in_flow_delay": "the scheduler paces agents",
+		"multi_instance_name": "another instance is another zmailer.conf", "multi_instance_group": "another instance is another zmailer.conf",
+		"multi_instance_enable": "another instance is another zmailer.conf",
+	}
+	for _, name := range []string{"queue_directory", "command_directory", "daemon_directory", "data_directory", "sendmail_path", "newaliases_path", "mailq_path", "html_directory", "manpage_directory", "sample_directory", "shlib_directory", "meta_directory", "config_directory", "alternate_config_directories", "default_database_type"} {
+		out[name] = "a path or table type of Postfix"
+	}
+	delete(out, "smtpd_data_restrictions")
+	return out
+}

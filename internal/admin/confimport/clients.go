@@ -64,6 +64,9 @@ func convertPorts(c *converter) {
 		case s.command != "smtpd":
 			c.service(s, ByHand, "", "%s has no counterpart", s.command)
 			continue
+		case c.p.get("smtpd_tls_wrappermode", s) == "yes" && c.p.get("smtpd_tls_chain_files", s) == "" && c.p.get("smtpd_tls_cert_file", s) == "":
+			c.service(s, ByHand, "tls.md", "SUBMISSIONSLISTEN=:465, once TLSCERT has a certificate")
+			continue
 		case c.p.get("smtpd_tls_wrappermode", s) == "yes":
 			ours = "SUBMISSIONSLISTEN"
 		case number == "587" || c.p.get("smtpd_sasl_auth_enable", s) == "yes" && number != "25":

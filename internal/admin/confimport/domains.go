@@ -394,16 +394,18 @@ func convertRewriting(c *converter) {
 		}
 		return key + ": " + value, true
 	}
+	for _, name := range []string{"sender_canonical_maps", "recipient_canonical_maps"} {
+		if value := c.p.get(name); strings.Contains(value, ":1000") || strings.Contains(value, "srs") { // postsrsd listens on 10001, 10002 or 10003
+			c.byHand(name, "srs.md", "postsrsd is not needed: SRSSECRETS names the file of its secrets")
+		}
+	}
 	for _, name := range []string{"sender_canonical_maps", "smtp_generic_maps"} {
-		if value := c.p.get(name); value != "" {
+		if value := c.p.get(name); value != "" && !c.done[name] {
 			_, trouble := c.mapSources(value, "masquerade", address)
 			c.report(name, "headers.md", "masquerade", trouble)
 		}
 	}
-	if value := c.p.get("recipient_canonical_maps"); value != "" {
-		if srs := strings.Contains(value, "127.0.0.1:1000"); srs {
-			c.byHand("recipient_canonical_maps", "srs.md", "postsrsd is not needed: SRSDOMAIN and SRSSECRET")
-		}
+	if value := c.p.get("recipient_canonical_maps"); value != "" && !c.done["recipient_canonical_maps"] {
 		_, trouble := c.mapSources(value, "fqdnaliases", address)
 		c.report("recipient_canonical_maps", "routing.md", "fqdnaliases; header fields are not changed", trouble)
 	}

@@ -50,7 +50,7 @@ func app() *cli.App {
 			threadCommand(), eventsCommand(), topCommand(), traceCommand(), exportCommand(), logCommand(),
 		}, serviceCommands(), verbCommands(), []*cli.Command{
 			suspendCommand(), resumeCommand(), etrnCommand(), routeCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
-			checkConfigCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), importCommand(), importConfigCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
+			checkConfigCommand(), testCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), importCommand(), importConfigCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
 			tryCommand(), completionCommand(), versionCommand(),
 		}),
 		Action: func(c *cli.Context) error {

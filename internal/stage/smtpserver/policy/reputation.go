@@ -204,3 +204,39 @@ func (t *Transaction) message(ctx context.Context, state string, size int64) acc
 	t.apply(&d)
 	return d.Verdict
 }
+
+// ExplainReputation returns what the DNS lists and the greylist say about a recipient that no
+// rule has accepted, and changes nothing.
+func (p *Policy) ExplainReputation(ctx context.Context, f *access.Facts, accepted bool) (steps []access.Step, v access.Verdict) {
+	if f.Score != nil {
+		r := f.Score.Get(ctx)
+		text := fmt.Sprintf("sum %d of %d", r.Score, p.DNSBL.Threshold)
+		for _, l := range r.Listings {
+			text += fmt.Sprintf("; %s answers %s", l.Site, l.Addr)
+		}
+		for _, zone := range r.Failed {
+			text += "; " + zone + " does not answer"
+		}
+		steps = append(steps, access.Step{Rule: "DNSBL_SITES", Result: text})
+	}
+	if !accepted {
+		if v = p.checkLists(ctx, f); v.Action != access.None {
+			return steps, v
+		}
+	}
+	if p.grey != nil && !accepted && !p.Greylist.RulesOnly && isStranger(f) {
+		v = p.checkGreylist(ctx, f, true)
+		text := "not deferred"
+		if v.Action != access.None {
+			text = "deferred if it came now"
+		}
+		steps = append(steps, access.Step{Rule: "GREYLIST", Result: text})
+	}
+	return steps, v
+}
+
+// ExplainMessage decides about a message as a whole, as Data and Content do.
+func (p *Policy) ExplainMessage(ctx context.Context, f *access.Facts, state string) (access.Verdict, error) {
+	d, err := p.rules.Message(ctx, f, state)
+	return d.Verdict, err
+}

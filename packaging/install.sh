@@ -68,6 +68,7 @@ documentation() {
 	for file in "$here"/prometheus/*.rules.yml "$here"/grafana/*.json; do
 		if [ -e "$file" ]; then put 644 "$file" "$PREFIX/share/zmailer/$(basename "$file")"; fi
 	done
+	put 644 "$here/fail2ban/zmailer.conf" "$PREFIX/share/zmailer/fail2ban/zmailer.conf"
 	for page in "$here"/../docs/*.md "$here"/../README.md "$here"/../CHANGELOG.md; do
 		put 644 "$page" "$PREFIX/share/doc/zmailer/$(basename "$page")"
 	done

@@ -69,7 +69,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "lookup")
+	log, err := logging.New(os.Stderr, settings.LogFormat(), settings.String("LOGLEVEL", ""), "lookup")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}

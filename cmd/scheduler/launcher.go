@@ -79,7 +79,7 @@ func startAgents(ctx context.Context, settings *config.Config) error {
 		return cli.Exit(fmt.Errorf("want one socket of systemd: %w", err), config.ExitConfig)
 	}
 	if len(listeners) == 1 {
-		log, err := logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "scheduler")
+		log, err := logging.New(os.Stderr, settings.LogFormat(), settings.String("LOGLEVEL", ""), "scheduler")
 		if err != nil {
 			return cli.Exit(err, config.ExitConfig)
 		}

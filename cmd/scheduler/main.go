@@ -78,7 +78,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	cfg.Start.Strict, cfg.Reread.Ask = c.Bool("strict"), hangups()
-	cfg.Log, err = logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "scheduler")
+	cfg.Log, err = logging.New(os.Stderr, settings.LogFormat(), settings.String("LOGLEVEL", ""), "scheduler")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}

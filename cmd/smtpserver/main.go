@@ -64,7 +64,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "smtpserver")
+	log, err := logging.New(os.Stderr, settings.LogFormat(), settings.String("LOGLEVEL", ""), "smtpserver")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}

@@ -68,7 +68,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "ta-mailbox")
+	log, err := logging.New(os.Stderr, settings.LogFormat(), settings.String("LOGLEVEL", ""), "ta-mailbox")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}

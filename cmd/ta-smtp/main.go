@@ -76,7 +76,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := logging.New(os.Stderr, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "ta-smtp")
+	log, err := logging.New(os.Stderr, settings.LogFormat(), settings.String("LOGLEVEL", ""), "ta-smtp")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}

@@ -70,7 +70,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := logging.New(c.App.ErrWriter, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "zmotlp")
+	log, err := logging.New(c.App.ErrWriter, settings.LogFormat(), settings.String("LOGLEVEL", ""), "zmotlp")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}

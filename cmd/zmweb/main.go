@@ -54,7 +54,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := logging.New(c.App.ErrWriter, settings.String("LOG", ""), settings.String("LOGLEVEL", ""), "zmweb")
+	log, err := logging.New(c.App.ErrWriter, settings.LogFormat(), settings.String("LOGLEVEL", ""), "zmweb")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}

@@ -3,7 +3,10 @@ package e2e
 import (
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -143,6 +146,149 @@ func TestOp7LogHasWhoSentItAndWhichServerTookIt(t *testing.T) {
 			if found := strings.Contains(out, id); found == (i == 1) {
 				t.Errorf("%s %s: got %q", flag, value, out)
 			}
+		}
+	}
+}
+
+// startOtherLog starts a system whose log is not in JSON, so that there are no events to wait for.
+func startOtherLog(t *testing.T, s *suite.Suite) {
+	t.Helper()
+	t.Cleanup(s.Kill)
+	assert.Must(t, s.Start())
+}
+
+// totals reads what pflogsumm prints: the numbers of its first part by their words, and the
+// lines of its tables by their first number and last word.
+func totals(t *testing.T, log string) map[string]string {
+	t.Helper()
+	out := execute(t, log, "/usr/sbin/pflogsumm", "--problems_first", "--rej_add_from")
+	found := map[string]string{}
+	section := ""
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 0, line[0] == '-', strings.HasPrefix(f[0], "-"):
+			continue
+		case line[0] != ' ':
+			section = strings.TrimSpace(line)
+			continue
+		case strings.HasPrefix(section, "Per-Hour") || strings.Contains(section, "by message size"):
+			continue
+		case strings.HasPrefix(section, "messages") || strings.HasPrefix(section, "Grand"):
+			found[strings.Join(f[1:], " ")] = f[0]
+		case strings.HasPrefix(section, "Host/Domain Summary"):
+			switch {
+			case f[0] == "sent" || f[0] == "msg":
+			case len(f) > 4: // sent, bytes, deferrals, delays
+				found[section+" "+f[len(f)-1]] = f[0] + " and deferred " + f[2]
+			default:
+				found[section+" "+f[len(f)-1]] = f[0]
+			}
+		case strings.HasPrefix(section, "Senders") || strings.HasPrefix(section, "Recipients"):
+			found[section+" "+f[len(f)-1]] = f[0]
+		}
+	}
+	return found
+}
+
+// Op7: with LOGFORMAT=postfix Debian's pflogsumm counts the same of our log as of a Postfix's
+// that had the same mail: received, delivered, bounced, deferred, rejected, by sender, recipient
+// and domain.
+func TestOp7PflogsummCountsOurLogAsThatOfPostfix(t *testing.T) {
+	t.Parallel()
+	need(t, "/usr/sbin/pflogsumm")
+	need(t, peer.PostfixMaster)
+	needRoot(t)
+	sink := func() *tasmtptest.Sink {
+		return (&tasmtptest.Sink{Answer: func(command string) string {
+			switch {
+			case strings.Contains(command, "RCPT") && strings.Contains(command, "<gone@"):
+				return "550 5.1.1 <gone@far.example>: Recipient address rejected: User unknown, sorry (really)"
+			case strings.Contains(command, "RCPT") && strings.Contains(command, "<busy@"):
+				return "451 4.7.1 come back later"
+			}
+			return ""
+		}}).Start(t, "", "")
+	}
+	theirs, ours := sink(), sink()
+	const domains = "one.example, two.example, far.example, other.example"
+	p := &peer.Postfix{Dir: filepath.Join(openDir(t), "postfix"), Listen: freeAddr(t), RelayHost: fmt.Sprintf("[127.0.0.1]:%d", theirs.Port()),
+		Settings: []string{"mynetworks = 192.0.2.1", "relay_domains = " + domains, "smtpd_relay_restrictions = reject_unauth_destination"}}
+	cmd := assert.Get(p.Command())(t)
+	path := filepath.Join(openDir(t), "maillog")
+	file := assert.Get(os.Create(path))(t)
+	defer file.Close()
+	cmd.Stdout, cmd.Stderr = file, file
+	assert.Must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = exec.Command("/usr/sbin/postfix", "-c", p.Config(), "stop").Run()
+		_ = cmd.Wait() // it was stopped
+	})
+	assert.Must(t, peer.AwaitListener(p.Listen, patience))
+	s := prepare(t, nil, func(s *suite.Suite) {
+		s.Settings = map[string]string{"LOGFORMAT": "postfix", "RELAYNETS": "192.0.2.1", "RELAYDOMAINS": "relaydomains"}
+		s.Files["relaydomains"] = strings.ReplaceAll(domains, ", ", "\n") + "\n"
+		s.Files["routes"] = fmt.Sprintf(". smtp![127.0.0.1]:%d\n", ours.Port())
+		s.Files["scheduler.conf"] = "*/*\n\tinterval=1h\nsmtp/*\n\tcommand=\"ta-smtp $channel\"\nlocal/*\n\tcommand=\"ta-mailbox $channel\"\n"
+	})
+	startOtherLog(t, s)
+	for _, addr := range []string{p.Listen, s.SMTPAddr} {
+		k := connect(t, addr)
+		for range 3 {
+			k.send("a@one.example", "Subject: x\r\n\r\nbody\r\n", "250", "ok@far.example")
+		}
+		k.send("b@two.example", "Subject: y\r\nMessage-ID: <y@two.example>\r\n\r\nbody\r\n", "250", "ok@far.example", "second@other.example")
+		k.send("a@one.example", "Subject: x\r\n\r\nbody\r\n", "250", "gone@far.example")
+		k.send("b@two.example", "Subject: x\r\n\r\nbody\r\n", "250", "busy@far.example")
+		k.say("MAIL FROM:<b@two.example>", "250")
+		k.say("RCPT TO:<x@elsewhere.example>", "5")
+		k.say("RCPT TO:<x@nowhere.example>", "5")
+		k.say("QUIT", "221")
+	}
+	logs := map[string]func() string{"Postfix": func() string { return string(assert.Get(os.ReadFile(path))(t)) }, "ours": s.Log}
+	counted := map[string]map[string]string{}
+	for who, log := range logs {
+		awaitFor(t, s, patience, "the log of "+who, func() (bool, error) {
+			text := log()
+			return strings.Count(text, "status=sent") == 6 && strings.Contains(text, "status=deferred") && strings.Contains(text, "status=bounced"), nil
+		})
+		counted[who] = totals(t, log())
+	}
+	want, got := counted["Postfix"], counted["ours"]
+	for key := range maps.Keys(want) {
+		if strings.HasPrefix(key, "bytes") {
+			continue
+		}
+		assert.Equal(t, got[key], want[key], key)
+	}
+	assert.Equal(t, len(got), len(want), "kinds of numbers")
+	if len(want) < 20 || want["received"] != "6" || want["rejected (25%)"]+want["rejected (22%)"] == "" {
+		t.Errorf("pflogsumm counted %v", want)
+	}
+	for _, key := range []string{"bytes received", "bytes delivered"} {
+		a, b := 0, 0
+		_, _ = fmt.Sscan(want[key], &a)
+		_, _ = fmt.Sscan(got[key], &b)
+		if a == 0 || b == 0 || max(a-b, b-a) > 8*500 {
+			t.Errorf("%s: got %d, Postfix %d", key, b, a)
+		}
+	}
+	if t.Failed() {
+		t.Logf("Postfix's log: %s", logs["Postfix"]())
+		t.Logf("ours: %v\nPostfix: %v", got, want)
+	}
+
+	// What reads our own lines reads these, too.
+	log := filepath.Join(openDir(t), "log")
+	write(t, log, s.Log())
+	said := exits(t, s, 0, "zmctl", "trace", "--logs-only", "--log", log, "second@other.example")
+	if !strings.Contains(said, "delivered") || !strings.Contains(said, fmt.Sprintf("127.0.0.1[127.0.0.1]:%d", ours.Port())) {
+		t.Errorf("trace of a log of Postfix's form: %s", said)
+	}
+	said = exits(t, s, 0, "zmctl", "trace", "--json", "--logs-only", "--log", log, "<y@two.example>")
+	for _, part := range []string{`"from":"b@two.example"`, `"message_id":"<y@two.example>"`, `"client":"127.0.0.1"`} {
+		if !strings.Contains(said, part) {
+			t.Errorf("no %s in %s", part, said)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func NewRun(ctx context.Context, o Options) (r *Run, err error) {
 	if err := r.openLog(o); err != nil {
 		return r, err
 	}
-	if r.s.Log, err = logging.New(r.s.Err, o.Settings.String("LOG", ""), o.Settings.String("LOGLEVEL", ""), "zmctl"); err != nil {
+	if r.s.Log, err = logging.New(r.s.Err, o.Settings.LogFormat(), o.Settings.String("LOGLEVEL", ""), "zmctl"); err != nil {
 		return r, o.Settings.Invalid("LOG", "or LOGLEVEL cannot be used", err)
 	}
 	r.ends = append(r.ends, func() { logging.Flush(r.s.Log) })
@@ -125,7 +125,7 @@ func (r *Run) openLog(o Options) (err error) {
 	lost := func(lines int) []byte {
 		var b bytes.Buffer
 		// Format and level are checked before the first line can be lost.
-		log, err := logging.New(&b, o.Settings.String("LOG", ""), "", "zmctl")
+		log, err := logging.New(&b, o.Settings.LogFormat(), "", "zmctl")
 		if err == nil {
 			log.Error("log-lost", "lines", lines)
 		}

@@ -85,6 +85,9 @@ func words(l *logging.Line, s *Step) string {
 	}
 	switch l.Event {
 	case "accepted":
+		if s.size == "" { // of a log of Postfix's form
+			return "accepted from client " + origin(&s.in)
+		}
 		return "accepted from <" + s.from + ">, " + s.size + " bytes, to " + recipients(s.count) + " in the envelope, from client " + origin(&s.in)
 	case "routed":
 		text := "routed to " + recipients(s.count) + ", in the queue as " + l.Get("name")

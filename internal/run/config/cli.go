@@ -67,9 +67,16 @@ func fixedBy(c *cli.Context) (map[string]string, error) {
 		fixed["POSTOFFICE"] = abs
 	}
 	for flag, name := range map[string]string{"log-format": "LOG", "log-level": "LOGLEVEL"} {
-		if text := c.String(flag); text != "" {
-			fixed[name] = text
+		text := c.String(flag)
+		switch {
+		case text == "":
+			continue
+		case flag == "log-format" && text == "postfix":
+			name = "LOGFORMAT"
+		case flag == "log-format":
+			fixed["LOGFORMAT"] = "native"
 		}
+		fixed[name] = text
 	}
 	return fixed, nil
 }

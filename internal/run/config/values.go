@@ -38,6 +38,14 @@ func (c *Config) String(name, def string) string {
 	return def
 }
 
+// LogFormat returns the form of the log's lines, for logging.New: postfix by LOGFORMAT, or LOG.
+func (c *Config) LogFormat() string {
+	if c.String("LOGFORMAT", "") == "postfix" {
+		return "postfix"
+	}
+	return c.String("LOG", "")
+}
+
 // Text returns a value, def if it is not set. Other than with String, a setting that was
 // set to nothing is nothing.
 func (c *Config) Text(name, def string) string {

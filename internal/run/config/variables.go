@@ -168,6 +168,7 @@ func Variables() []Variable {
 		{"WEBKEY", "", "The file with the private key of that certificate.", checkWord},
 		{"LOGFILE", "", "The file to which zmctl run and zmctl start write the log of all daemons; the default of zmctl run is standard error, that of zmctl start is the file log in the postoffice.", checkAbsolute},
 		{"LOG", "auto", "The format of the log: auto (colours on a terminal, otherwise text), text, json or tint.", oneOf("auto", "text", "json", "tint")},
+		{"LOGFORMAT", "native", "The form of the log's lines: native, as LOG has it, or postfix, lines that programs for Postfix's log such as pflogsumm read.", oneOf("native", "postfix")},
 		{"LOGLEVEL", "info", "The lowest level that is logged: debug, info, warn or error.", oneOf("debug", "info", "warn", "error")},
 		{"METRICS", "off", "Where Prometheus reads the metrics of smtpserver, router and scheduler: unix, one socket each in the postoffice, or words like router=127.0.0.1:9126, addresses of this machine only; off: there are no metrics.", checkMetrics},
 	}

@@ -22,7 +22,7 @@ type Line struct {
 // Field is a key of a line with its value as text.
 type Field struct{ Key, Value string }
 
-// ParseLine reads a line of the text, the JSON or the tint form, with or without its
+// ParseLine reads a line of the text, the JSON, the postfix or the tint form, with or without its
 // newline. What a journal or a syslog has put before it is passed over, and the priority for
 // one (<4>). False: it is none.
 func ParseLine(line []byte) (Line, bool) {
@@ -36,6 +36,9 @@ func ParseLine(line []byte) (Line, bool) {
 		if l, ok := parseText(string(line[i:])); ok {
 			return l, true
 		}
+	}
+	if l, ok := parsePostfix(string(line)); ok {
+		return l, true
 	}
 	return parseTint(string(line))
 }

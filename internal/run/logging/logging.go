@@ -22,7 +22,7 @@ import (
 )
 
 // New makes a logger that writes to w. format is "auto" (tint if w is a terminal,
-// text else), "text", "json" or "tint"; level is "debug", "info", "warn" or
+// text else), "text", "json", "tint" or "postfix"; level is "debug", "info", "warn" or
 // "error"; program becomes the key "program". Empty format and level mean "auto"
 // and "info". What it writes to a file or pipe is to be flushed at the end. Where that is
 // the journal's stream, each line of text or JSON begins with its priority.
@@ -51,12 +51,14 @@ func New(w io.Writer, format, level, program string) (*slog.Logger, error) {
 		out = slog.NewTextHandler(w, opts)
 	case "json":
 		out = slog.NewJSONHandler(w, opts)
+	case "postfix":
+		out = newPostfix(w, least)
 	case "tint":
 		out = tint.NewTextHandler(w, &tint.Options{
 			Level: least, TimeFormat: "15:04:05.000", NoColor: os.Getenv("NO_COLOR") != "",
 		})
 	default:
-		return nil, fmt.Errorf("log format %q: it must be auto, text, json or tint", format)
+		return nil, fmt.Errorf("log format %q: it must be auto, text, json, tint or postfix", format)
 	}
 	if b != nil {
 		out = &batched{out, b}

@@ -70,14 +70,19 @@ func (r *Router) handOver(c *postoffice.Claim, start time.Time, res route.Result
 	case err == nil:
 		r.meters.routed(c, start, r.c.Now)
 		if log := r.c.Log; log.Enabled(context.Background(), slog.LevelInfo) {
-			list := [7]slog.Attr{slog.String("id", c.ID.String()), slog.String("name", name),
+			list := append(make([]slog.Attr, 0, 9), slog.String("id", c.ID.String()), slog.String("name", name),
 				slog.String("from", res.Sender), slog.Int("rcpts", res.Recipients), slog.Int64("size", c.Info.Size),
-				slog.Duration("took", r.c.Now().Sub(start)), slog.String("message-id", res.MessageID)}
-			attrs := list[:]
-			if res.MessageID == "" {
-				attrs = list[:6]
+				slog.Duration("took", r.c.Now().Sub(start)))
+			if res.MessageID != "" {
+				list = append(list, slog.String("message-id", res.MessageID))
 			}
-			log.LogAttrs(context.Background(), slog.LevelInfo, "routed", attrs...)
+			switch {
+			case res.Local:
+				list = append(list, slog.Uint64("uid", uint64(res.UID)))
+			case res.OwnReport:
+				list = append(list, slog.String("origin", "report"))
+			}
+			log.LogAttrs(context.Background(), slog.LevelInfo, "routed", list...)
 		}
 		return nil
 	case name != "":

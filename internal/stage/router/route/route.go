@@ -106,7 +106,10 @@ type Result struct {
 	Sender     string // the envelope sender
 	MessageID  string // of the header that is sent; "": it has none that fits on a line
 	Recipients int
-	Report     bool // it is a report, or from outside: see ledger.Journal.Routed
+	Report     bool   // it is a report, or from outside: see ledger.Journal.Routed
+	OwnReport  bool   // it is a report
+	Local      bool   // a user or a program of this machine submitted it
+	UID        uint32 // as whom; of Local
 }
 
 // Route decides where a claimed message goes and writes its work specification beside the
@@ -127,6 +130,7 @@ func (en *Engine) Route(ctx context.Context, waiter table.Waiter, c *postoffice.
 	}()
 	r.Aside, r.Err = w.steps(&msg)
 	r.Sender, r.Recipients, r.Report = msg.senderText(), msg.rcpts, msg.external || msg.trusted && msg.head.ErrorMsg
+	r.Local, r.OwnReport, r.UID = !r.Report, r.Report && !msg.external, msg.uid
 	if msg.ident != msg.id {
 		r.MessageID = msg.ident
 	}

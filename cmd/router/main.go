@@ -73,6 +73,7 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
+	store := keeper(c, settings, log)
 	cfg, err := router.ConfigFrom(settings)
 	if err != nil {
 		return err
@@ -89,11 +90,11 @@ func run(c *cli.Context) error {
 		}
 	}
 	cfg.Unsorted, cfg.Once, cfg.StrictStart = c.Bool("s"), c.Bool("once"), c.Bool("strict")
-	cfg.Log, cfg.Service = log, sdnotify.FromEnvironment(log)
+	cfg.Log, cfg.Service, cfg.Loaded = log, sdnotify.FromEnvironment(log), store.Settle
 	machine.Share()
 	gone, err := enterSandbox(settings, &cfg, log)
 	if err != nil {
 		return err
 	}
-	return routeUntil(c.Context, gone, cfg)
+	return settings.Locate(routeUntil(c.Context, gone, cfg))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/run/sdnotify"
@@ -69,10 +70,12 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
+	store := lastgood.Use(settings, "smtpserver", log)
 	cfg, err := smtpserver.ConfigFrom(settings)
 	if err != nil {
 		return err
 	}
+	cfg.Loaded = store.Settle
 	if c.Bool("test-access") {
 		if err = smtpserver.TestAccess(cfg, c.Args().Slice(), c.App.Writer); errors.Is(err, smtpserver.ErrQuestion) {
 			return cli.Exit("--test-access: "+err.Error(), config.ExitUsage)
@@ -80,7 +83,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	if addrs := c.StringSlice("listen"); len(addrs) > 0 {
-		if err := smtpserver.CheckListen(addrs); err != nil {
+		if err = smtpserver.CheckListen(addrs); err != nil {
 			return cli.Exit("--listen: "+err.Error(), config.ExitUsage)
 		}
 		cfg.Listen[session.RoleMX], cfg.ListenUnset = addrs, false
@@ -88,8 +91,7 @@ func run(c *cli.Context) error {
 	if c.IsSet("max-connections") {
 		cfg.Limits.MaxConnections = c.Int("max-connections")
 	}
-	cfg.ReadTimeout, cfg.WriteTimeout = c.Duration("timeout"), c.Duration("timeout")
-	cfg.StopTimeout = c.Duration("stop-timeout")
+	cfg.ReadTimeout, cfg.WriteTimeout, cfg.StopTimeout = c.Duration("timeout"), c.Duration("timeout"), c.Duration("stop-timeout")
 	cfg.Log, cfg.Service = log, sdnotify.FromEnvironment(log)
 	if cfg.Activated, err = listen.Activated(); err != nil {
 		return cli.Exit(err, config.ExitConfig)

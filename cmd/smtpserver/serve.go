@@ -18,5 +18,5 @@ func serve(ctx context.Context, settings *config.Config, cfg smtpserver.Config) 
 	if confine.PlanFor("smtpserver", settings).Applies() {
 		cfg.Confine = func() error { return confine.Enter("smtpserver", settings, cfg.Log) }
 	}
-	return smtpserver.Run(ctx, cfg)
+	return settings.Locate(smtpserver.Run(ctx, cfg))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
 	"zmailer/internal/run/logging"
@@ -81,6 +82,7 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
+	lastgood.Use(settings, "ta-smtp", log)
 	cfg, err := tasmtp.ConfigFrom(settings)
 	if err != nil {
 		return err
@@ -93,5 +95,5 @@ func run(c *cli.Context) error {
 	if err := confine.Enter("ta-smtp", settings, log); err != nil {
 		return err
 	}
-	return tasmtp.Run(c.Context, cfg, os.Stdin, os.Stdout)
+	return settings.Locate(tasmtp.Run(c.Context, cfg, os.Stdin, os.Stdout))
 }

@@ -236,7 +236,7 @@ func checkConfigCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "check-config",
 		Usage:     "check the configuration",
-		UsageText: "zmctl check-config [--json]",
+		UsageText: "zmctl check-config [--start] [--json]",
 		Description: `Reads all that a start reads, by the same functions and as the same user: zmailer.conf,
 scheduler.conf, the router's tables and router.star, smtpserver's certificates with their keys,
 access rules and passwords, and the files of ta-smtp (replies, discard-ehlo-keywords, tls,
@@ -250,6 +250,7 @@ first, and leave what runs alone if there are errors. Exit codes: 0 the configur
 used, 78 it cannot.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object with a line for each message"},
+			&cli.BoolFlag{Name: "start", Usage: "check what a start could use: a file with an error may have a copy of what it had when it could be used"},
 			&cli.BoolFlag{Name: check.HereFlag, Hidden: true},
 		},
 		Action: func(c *cli.Context) error {
@@ -263,7 +264,7 @@ used, 78 it cannot.`,
 				}
 				settings, err = config.FromCLI(c) // as that user
 			}
-			found, err := check.ConfigAsDaemon(c.Context, settings, err)
+			found, err := check.ConfigAsDaemon(c.Context, settings, err, c.Bool("start"))
 			if err != nil {
 				return err
 			}

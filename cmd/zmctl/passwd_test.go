@@ -12,6 +12,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"os/user"
+	"strconv"
+	"syscall"
 	"zmailer/internal/admin/setup"
 	"zmailer/internal/lookup/passwd"
 	"zmailer/internal/run/assert"
@@ -108,7 +111,7 @@ func TestPasswdsAtTheSameTimeAllHold(t *testing.T) {
 	var all sync.WaitGroup
 	for _, user := range users {
 		all.Go(func() {
-			if _, err := setup.ChangeAccounts(path, passwd.Change{User: user, Password: "x"}); err != nil {
+			if _, err := setup.ChangeAccounts(path, passwd.Change{User: user, Password: "x"}, -1); err != nil {
 				t.Errorf("%s: %v", user, err)
 			}
 		})
@@ -187,4 +190,32 @@ func (p *typist) Write(b []byte) (int, error) {
 		}
 	}
 	return len(b), nil
+}
+
+// Op2: a file that root writes can be read by the user of the daemons, also one that only root
+// could read before.
+func TestOp2DaemonsReadWhatPasswdWrites(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: only root writes files for another user")
+	}
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip("SKIPPED: no user nobody here:", err)
+	}
+	dir := t.TempDir()
+	conf, path := filepath.Join(dir, "zmailer.conf"), filepath.Join(dir, "users")
+	assert.Must(t, os.WriteFile(conf, []byte("POSTOFFICE="+dir+"/po\nDAEMONUSER=nobody\nAUTH=file:users\n"), 0o644))
+	for _, before := range []string{"none", "root's"} {
+		if before != "none" {
+			assert.Must(t, os.Chown(path, 0, 0))
+		}
+		if said, code, err := typed(t, strings.NewReader("secret\n"), "--config", conf, "passwd", "jane"); code != 0 {
+			t.Fatalf("%s: %d %v %s", before, code, err, said)
+		}
+		info := assert.Get(os.Stat(path))(t)
+		st := info.Sys().(*syscall.Stat_t)
+		if info.Mode().Perm() != 0o640 || st.Uid != 0 || strconv.Itoa(int(st.Gid)) != nobody.Gid {
+			t.Errorf("%s: mode %v of %d:%d, want 0640 of 0:%s", before, info.Mode(), st.Uid, st.Gid, nobody.Gid)
+		}
+	}
 }

@@ -24,8 +24,9 @@ those in PATH. Their logs go to standard error, as that of zmctl run does, or to
 
 A daemon that exits is started again, first after --restart-pause, then after twice the time,
 up to sixty times the first pause; after a run of that length the first pause applies again. A
-daemon that exits 78 when it is first started cannot use its configuration: the others are
-stopped, and zmctl exits 78.
+configuration is checked first, as zmctl check-config --start does; zmctl exits 78 if it cannot
+be used. A daemon that exits 78 nevertheless when it is first started is not started again
+until zmctl start; the others go on.
 
 SIGTERM or SIGINT stops smtpserver, then router, then scheduler; each may finish its current
 work until --stop-timeout, then it is killed. If zmctl itself is killed, the kernel kills the
@@ -53,7 +54,7 @@ func runDaemons(c *cli.Context) error {
 		return err
 	}
 	settings, err := config.FromCLI(c)
-	if err != nil {
+	if err := usable(c, settings, err, true); err != nil {
 		return err
 	}
 	if err := ensurePostoffice(c, settings); err != nil {

@@ -131,11 +131,30 @@ func TestRunKillsDaemonThatDoesNotEnd(t *testing.T) {
 	wantIn(t, strings.Join(x.seen, ""), "daemon-killed", "signal: killed")
 }
 
-func TestRunEndsWithDaemonThatCannotUseItsConfiguration(t *testing.T) {
+// Op1: one daemon that cannot use its configuration strands none of the others.
+func TestOp1DaemonThatCannotUseItsConfigurationStopsNobody(t *testing.T) {
 	x := startRun(t, []string{"DAEMON_scheduler=78"}, "run")
-	assert.Equal(t, x.end(t), config.ExitConfig, "exit code")
+	x.until(t, "up smtpserver", "up router", "daemon-refused")
+	assert.Must(t, x.cmd.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, x.end(t), 0, "exit code")
 	assert.Equal(t, len(x.order("up scheduler")), 1, "starts of the scheduler")
-	wantIn(t, strings.Join(x.seen, ""), "scheduler cannot use its configuration")
+}
+
+func TestRunEndsWhenNoDaemonCanUseItsConfiguration(t *testing.T) {
+	x := startRun(t, []string{"DAEMON_scheduler=78", "DAEMON_router=78", "DAEMON_smtpserver=78"}, "run")
+	assert.Equal(t, x.end(t), config.ExitConfig, "exit code")
+}
+
+// Op1: a configuration with errors is refused before anything is started, with all of them.
+func TestOp1RunChecksFirst(t *testing.T) {
+	conf := t.TempDir()
+	assert.Must(t, config.WriteDefaults(conf))
+	file := filepath.Join(conf, "zmailer.conf")
+	assert.Must(t, os.WriteFile(file, []byte("MAXSIZE=big\nRELAYNETS=192.0.2.0/33\n"), 0o644), os.WriteFile(filepath.Join(conf, "access"), []byte("allow x\n"), 0o644))
+	x := startRun(t, nil, "--config", file, "run")
+	assert.Equal(t, x.end(t), config.ExitConfig, "exit code")
+	assert.Equal(t, len(x.order("up")), 0, "daemons started")
+	wantIn(t, strings.Join(x.seen, ""), file+":1: ", file+":2: ", filepath.Join(conf, "access")+":1: ")
 }
 
 // A daemon that has worked and meets a bad configuration when it is started again is tried

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/check"
 	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/setup"
 	"zmailer/internal/admin/view"
@@ -81,13 +82,21 @@ func runService(c *cli.Context, do func(*service.Service, context.Context, []str
 		return err
 	}
 	settings, err := config.FromCLI(c)
-	if err != nil {
-		return err
-	}
-	if c.Command.Name != "stop" {
+	switch {
+	case c.Command.Name != "stop":
+		// A restart leaves what runs alone, unless all of the new configuration is right; a start
+		// may go on with copies of what is wrong now.
+		if err := usable(c, settings, err, c.Command.Name == "start"); err != nil {
+			return err
+		}
 		if err := ensurePostoffice(c, settings); err != nil {
 			return err
 		}
+	case settings == nil || settings.File == "" && err != nil:
+		return err
+	case err != nil:
+		// What runs can be stopped whatever the file has become.
+		fmt.Fprintln(c.App.ErrWriter, "zmctl: "+err.Error())
 	}
 	po, _, err := open(c)
 	if err != nil {
@@ -114,6 +123,24 @@ func runService(c *cli.Context, do func(*service.Service, context.Context, []str
 		fmt.Fprintln(c.App.Writer, "no daemons are running")
 	}
 	return errors.Join(serviceError(err), serr)
+}
+
+// usable prints what is wrong with a configuration, and returns an error if a start would fail.
+// parse is the error of reading zmailer.conf.
+func usable(c *cli.Context, settings *config.Config, parse error, start bool) error {
+	found, err := check.ConfigAsDaemon(c.Context, settings, parse, start)
+	if err != nil {
+		return err
+	}
+	for _, line := range found.Lines {
+		if line.Wrong || start && line.Held {
+			fmt.Fprintln(c.App.ErrWriter, line.Text)
+		}
+	}
+	if !found.Usable {
+		return cli.Exit("the configuration cannot be used: nothing was started or stopped; correct the lines above", found.Code)
+	}
+	return nil
 }
 
 // serviceError adds the remedy and the exit code to an error of package service.

@@ -181,8 +181,9 @@ on the terminal, twice, or reads it from the first line of standard input.
     zmctl passwd jane
     printf '%s\n' "$PASSWORD" | zmctl passwd --file /etc/zmailer/users jane@example.org
 
-The file is replaced in one step and keeps its owner and mode; a new one has mode 0640.
-smtpserver reads it again within a second.
+The file is replaced in one step and keeps its owner and mode; a new one has mode 0640. If root
+calls the command, the group of the daemons' user (DAEMONUSER) may read the file, also one that
+only root could read before. smtpserver reads it again within a second.
 
 Exit codes: 0 done, 1 it could not be written, 64 bad arguments, 78 no file is named.`,
 		Flags: []cli.Flag{
@@ -202,7 +203,11 @@ func runPasswd(c *cli.Context) error {
 	if err := passwd.CheckUser(change.User); err != nil {
 		return cli.Exit(err, config.ExitUsage)
 	}
-	path, err := accountsFile(c)
+	settings, err := config.FromCLI(c)
+	if settings == nil || err != nil && c.String("file") == "" {
+		return err
+	}
+	path, err := accountsFile(c, settings)
 	if err != nil {
 		return err
 	}
@@ -215,7 +220,7 @@ func runPasswd(c *cli.Context) error {
 			return err
 		}
 	}
-	known, err := setup.ChangeAccounts(path, change)
+	known, err := setup.ChangeAccounts(path, change, setup.ReadersGroup(settings))
 	if err != nil {
 		return err
 	}
@@ -232,13 +237,9 @@ func runPasswd(c *cli.Context) error {
 	return nil
 }
 
-func accountsFile(c *cli.Context) (string, error) {
+func accountsFile(c *cli.Context, settings *config.Config) (string, error) {
 	if path := c.String("file"); path != "" {
 		return filepath.Abs(path)
-	}
-	settings, err := config.FromCLI(c)
-	if err != nil {
-		return "", err
 	}
 	path, ok := strings.CutPrefix(settings.String("AUTH", ""), "file:")
 	if !ok {

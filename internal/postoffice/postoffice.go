@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/lastgood"
 )
 
 var (
@@ -71,6 +72,8 @@ const (
 
 	STS    = "sts"    // MTA-STS policies of other domains
 	TLSRPT = "tlsrpt" // what became of TLS, a file for each day
+
+	LastGood = lastgood.Dir // copies of tables and keys as they were when they could be used
 )
 
 // modeOfHash is the mode of the hash directories in queue/ and transport/.
@@ -106,6 +109,7 @@ var directories = []struct {
 	{STS, 0o750, true},
 	{TLSRPT, 0o750, true},
 	{Clients, 0o750, true},
+	{LastGood, 0o700, true},
 }
 
 // Config says how a postoffice is to be used.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"zmailer/internal/admin/service"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
 	"zmailer/internal/run/human"
@@ -94,22 +96,30 @@ type ConfigLine struct {
 	Remedy  string `json:"remedy,omitempty"`
 	Warning bool   `json:"warning,omitempty"`
 	Wrong   bool   `json:"error,omitempty"` // the program cannot use its configuration
+	// Held is an error in a file of which a start uses a copy.
+	Held bool `json:"held,omitempty"`
 }
 
 // Config runs the loader of each program, as the user that this process is. parse is the error
-// of reading zmailer.conf, if there was one.
-func Config(settings *config.Config, parse error) *Configuration {
+// of reading zmailer.conf, if there was one. start: a file with an error counts as usable if
+// the program has a copy of what it had when it could be used.
+func Config(settings *config.Config, parse error, start bool) *Configuration {
 	c := &Configuration{Usable: true, Lines: []ConfigLine{}}
 	seen := map[string]bool{}
 	c.result("zmctl", parse, seen)
 	if settings == nil {
 		return c
 	}
-	notes := &collector{}
-	settings.SetKeeper(notes)
-	defer settings.SetKeeper(nil)
 	for _, l := range Loaders() {
+		notes := &collector{}
+		if start {
+			// Without a postoffice there are no copies.
+			notes.copies, _ = lastgood.Open(settings.PostOffice(), l.Program, slog.New(slog.DiscardHandler))
+		}
+		settings.SetKeeper(notes)
 		err := l.Check(settings)
+		settings.SetKeeper(nil)
+		notes.locate(settings)
 		if c.result(l.Program, errors.Join(err, notes.take()), seen) && l.Fine != nil {
 			c.Lines = append(c.Lines, ConfigLine{Program: l.Program, Text: l.Fine(settings)})
 		}
@@ -119,8 +129,22 @@ func Config(settings *config.Config, parse error) *Configuration {
 
 // collector is told of warnings in files that can be used.
 type collector struct {
+	copies *lastgood.Store // nil: none are used
+
 	mu   sync.Mutex
 	list []error
+}
+
+// locate adds the lines of zmailer.conf that name the files.
+func (c *collector) locate(settings *config.Config) {
+	for i, err := range c.list {
+		held := (*heldError)(nil)
+		if !errors.As(err, &held) {
+			c.list[i] = settings.Locate(err)
+			continue
+		}
+		c.list[i] = &heldError{settings.Locate(held.error)}
+	}
 }
 
 func (c *collector) Good(_ string, _ []byte, _ uint32, warnings error) {
@@ -129,16 +153,33 @@ func (c *collector) Good(_ string, _ []byte, _ uint32, warnings error) {
 	c.list = append(c.list, config.Errors(warnings)...)
 }
 
-func (c *collector) Bad(string, error, bool) {}
+// Bad collects an error in a file of which there is a copy; the loader returns any other one.
+func (c *collector) Bad(_ string, reason error, held bool) {
+	if !held {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, err := range config.Errors(reason) {
+		c.list = append(c.list, &heldError{err})
+	}
+}
 
-func (c *collector) Last(string) *config.Kept { return nil }
+// heldError is an error in a file of which a copy is used.
+type heldError struct{ error }
 
-// certificateWarning is how long before its end a certificate is warned of.
-const certificateWarning = 14 * 24 * time.Hour
+func (e *heldError) Unwrap() error { return e.error }
+
+func (c *collector) Last(path string) *config.Kept {
+	if c.copies == nil {
+		return nil
+	}
+	return c.copies.Last(path)
+}
 
 // Expires warns of a certificate that ends soon.
 func (c *collector) Expires(path string, at time.Time) {
-	if time.Until(at) >= certificateWarning {
+	if time.Until(at) >= lastgood.Warning {
 		return
 	}
 	c.mu.Lock()
@@ -185,6 +226,10 @@ func lineOf(program string, err error) ConfigLine {
 		line.Cause += ": " + human.Clean(bad.Err.Error())
 	}
 	line.Warning, line.Wrong = bad.Warning, !bad.Warning
+	if held := (*heldError)(nil); errors.As(err, &held) {
+		line.Held, line.Wrong = true, false
+		line.Text += "; a start uses the copy of what it had before"
+	}
 	return line
 }
 
@@ -195,16 +240,20 @@ const HereFlag = "as-daemon"
 
 // ConfigAsDaemon is Config as the user that a start would use: root has a process of its own
 // check, which becomes DAEMONUSER first.
-func ConfigAsDaemon(ctx context.Context, settings *config.Config, parse error) (*Configuration, error) {
+func ConfigAsDaemon(ctx context.Context, settings *config.Config, parse error, start bool) (*Configuration, error) {
 	if settings == nil || os.Geteuid() != 0 || settings.String("DAEMONUSER", "") == "" || confine.Check(settings) != nil {
-		return Config(settings, parse), nil
+		return Config(settings, parse, start), nil
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, self, "check-config", "--json", "--"+HereFlag)
+	args := []string{"check-config", "--json", "--" + HereFlag}
+	if start {
+		args = append(args, "--start")
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env, cmd.Stderr = service.Environment(settings), &stderr
 	out, err := cmd.Output()
 	found := &Configuration{}

@@ -161,6 +161,8 @@ func purpose(dir string) string {
 		return "MTA-STS policies of other domains, a file each."
 	case postoffice.TLSRPT:
 		return "Results of TLS with other hosts, a file for each day."
+	case postoffice.LastGood:
+		return "Copies of tables, keys and certificates as they were when they could be used."
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package view
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
@@ -25,6 +26,9 @@ func (v *Survey) Alarms() ([]alarm.Alarm, error) {
 	} else if list, err = v.tooOld(limits); err != nil {
 		return nil, err
 	}
+	// These are as old as the daemons' last look, not as the scheduler's.
+	list = slices.DeleteFunc(list, func(a alarm.Alarm) bool { return a.Kind == alarm.Refused || a.Kind == alarm.Certificate })
+	list = append(list, v.spool.PO.ConfigAlarms(v.spool.Now)...)
 	for _, d := range []struct{ dir, daemon string }{{postoffice.Router, "router"}, {postoffice.Transport, "scheduler"}} {
 		if v.spool.Runs(d.daemon) {
 			continue

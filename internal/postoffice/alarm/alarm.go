@@ -35,6 +35,9 @@ const (
 	Unusable   Kind = "unusable"    // a specification that cannot be read
 	Unreported Kind = "unreported"  // a message that is not removed: its sender has no report of a failure
 	Down       Kind = "down"        // mail waits for a daemon that is not running
+	Refused    Kind = "refused"     // a table, key or certificate that cannot be used as it is now
+	// Certificate is one that ends soon, or has ended.
+	Certificate Kind = "certificate"
 )
 
 // Alarm is one condition that needs an operator.

@@ -18,8 +18,12 @@ func Errors(err error) []error {
 		return []error{err}
 	}
 	var all []error
+	var texts []string
 	for _, err := range list.Unwrap() {
-		all = append(all, Errors(err)...)
+		all, texts = append(all, Errors(err)...), append(texts, err.Error())
+	}
+	if strings.Join(texts, "\n") != err.Error() {
+		return []error{err} // one error with several causes
 	}
 	return all
 }

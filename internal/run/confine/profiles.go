@@ -20,18 +20,19 @@ type Profile struct {
 func profiles() map[string]Profile {
 	return map[string]Profile{
 		"smtpserver": {
-			Write: []string{"public", "router", "router[0-9]*", "freezer", "ledger", "clients"},
-			Add:   []string{"transport"}, // ETRN: which host to start
+			Write: []string{"public", "router", "router[0-9]*", "freezer", "ledger", "clients", "lastgood/smtpserver"},
+			Read:  []string{"lastgood/router"}, // router --verify, which it starts
+			Add:   []string{"transport"},       // ETRN: which host to start
 		},
 		"router": {
-			Write: []string{"public", "router", "router[0-9]*", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "ledger"},
+			Write: []string{"public", "router", "router[0-9]*", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "ledger", "lastgood/router"},
 		},
 		// router --open-files: .forward and :include: files in directories that are closed to
 		// others. It hears the router alone, and opens what closed.Policy has.
 		"opener":    {Caps: []cap.Value{cap.DAC_READ_SEARCH}},
 		"scheduler": {Write: []string{"."}}, // and for agents that it starts
 		"ta-smtp": {
-			Write: []string{"transport", "owners", "sts", "tlsrpt"},
+			Write: []string{"transport", "owners", "sts", "tlsrpt", "lastgood/ta-smtp"},
 			Read:  []string{"queue"},
 		},
 		"ta-mailbox": {Root: true, Free: true, Caps: becoming()},

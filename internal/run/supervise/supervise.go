@@ -6,8 +6,9 @@
 // programs (prctl(2), PR_SET_PDEATHSIG), so that a new one finds neither a second
 // scheduler nor a listener on its port.
 //
-// Diagnostics: Run returns a *ConfigError when a program exits with config.ExitConfig at
-// its first start: every other start would end alike. Start returns ErrStopping while
+// Diagnostics: a program that exits with config.ExitConfig at its first start is not started
+// again: every other start would end alike. The others go on; Run returns a *ConfigError when
+// all of them have ended so. Start returns ErrStopping while
 // everything is being stopped, and an error that names each program that ended instead of
 // becoming ready.
 package supervise
@@ -98,7 +99,7 @@ func newProgram(name, path string, args, first []string) *program {
 }
 
 // Run starts everything and returns when everything has ended: nil after ctx is done, a
-// *ConfigError if a program cannot use its configuration at its first start.
+// *ConfigError if no program can use its configuration at its first start.
 func (s *Supervisor) Run(ctx context.Context) error {
 	fatal := make(chan *program, len(s.programs))
 	ended := make(chan struct{})
@@ -107,12 +108,20 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		keepers.Go(func() { s.keep(p, ended, fatal) })
 	}
 	var err error
-	select {
-	case <-ctx.Done():
-		s.Log.Info("stopping")
-	case p := <-fatal:
-		err = &ConfigError{p.name}
-		s.Log.Error("stopping", "reason", err)
+	for gaveUp := 0; err == nil; {
+		select {
+		case <-ctx.Done():
+			s.Log.Info("stopping")
+		case p := <-fatal:
+			// The others go on: mail that can be taken, routed or delivered is.
+			if gaveUp++; gaveUp < len(s.programs) {
+				s.Log.Error("daemon-refused", "daemon", p.name, "reason", &ConfigError{p.name}, "advice", "correct what its message above names, then zmctl start "+p.name)
+				continue
+			}
+			err = &ConfigError{p.name}
+			s.Log.Error("stopping", "reason", err)
+		}
+		break
 	}
 	s.mu.Lock()
 	s.over = true

@@ -68,6 +68,8 @@ type Config struct {
 	PublicKeep time.Duration
 	// PostmanKeep is how long a copy for the postmaster stays in postman/; 0: for ever.
 	PostmanKeep time.Duration
+	// Loaded is called when all tables were read. May be nil.
+	Loaded func()
 	// Ledger is called for each message that is handed over. Run makes one; nil: none.
 	Ledger *ledger.Journal
 }
@@ -143,6 +145,9 @@ func New(p *postoffice.PostOffice, c Config) (r *Router, err error) {
 	r = &Router{c: c, po: p, base: context.Background(), meters: newMeters(c.Metrics), reported: map[finding]struct{}{}}
 	if r.engine, err = route.New(p, c.Config); err != nil {
 		return nil, err
+	}
+	if c.Loaded != nil {
+		c.Loaded()
 	}
 	if r.owner, err = p.Owners.Take("router"); err != nil {
 		return nil, errors.Join(fmt.Errorf("start router: %w", err), r.engine.Close())

@@ -67,6 +67,8 @@ type Config struct {
 	// Confine is called when the addresses are open and before anything else is: it drops
 	// privileges. May be nil.
 	Confine func() error
+	// Loaded is called when all files were read. May be nil.
+	Loaded func()
 	// Ready is called once with the addresses listened on, when connections are
 	// accepted. May be nil.
 	Ready func([]net.Addr)

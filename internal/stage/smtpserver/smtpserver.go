@@ -171,6 +171,9 @@ func newServer(c Config) (*server, error) {
 		Connections: s.limits.Open, MaxSize: c.Limits.MaxSize, Log: c.Log,
 	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if c.Loaded != nil {
+		c.Loaded()
+	}
 	return s, nil
 }
 
@@ -225,7 +228,9 @@ func (c *Config) openTLS() (*listen.Certificates, error) {
 	if err := c.TLS.Check(); err != nil {
 		return nil, &config.Error{File: "TLSKEY", Reason: "cannot be used", Err: err}
 	}
-	certs, err := listen.OpenCertificates(c.TLS, time.Now, c.Log)
+	files := c.TLS
+	files.Keeper = c.Keeper
+	certs, err := listen.OpenCertificates(files, time.Now, c.Log)
 	switch {
 	case err != nil:
 		return nil, err

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"strings"
 
 	"zmailer/internal/disk/durable"
@@ -19,11 +17,7 @@ import (
 // it: zmailer.conf and the tables beside it, with the keys that they name. The error
 // joins all problems.
 func CheckConfig(c *config.Config) error {
-	text, from, err := c.Read("replies")
-	if err == nil {
-		_, err = replies.Parse(from, text)
-	}
-	err = errors.Join(err, checkDiscard(c.Path(discardFile)))
+	err := errors.Join(checkRules(c, "replies", replies.Parse), checkRules(c, discardFile, discard.Parse))
 	cfg, cerr := ConfigFrom(c)
 	relay, rerr := NewRelay(cfg)
 	if rerr == nil {
@@ -33,19 +27,13 @@ func CheckConfig(c *config.Config) error {
 	return c.Locate(errors.Join(err, cerr, rerr))
 }
 
-// checkDiscard reads the table of EHLO keywords, which need not be there.
-func checkDiscard(path string) error {
+// checkRules reads a file of rules, which need not be there, as openRules does.
+func checkRules[T any](c *config.Config, name string, parse func(file string, text []byte) (T, error)) error {
+	path := c.Path(name)
 	if path == "" {
 		return nil
 	}
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return &config.Error{File: path, Reason: "cannot be read", Err: err}
-	}
-	_, err = discard.Parse(path, text)
+	_, err := config.OpenFile(path, parse, config.FileOptions{Keeper: c.Keeper()})
 	return err
 }
 

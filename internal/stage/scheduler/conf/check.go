@@ -25,7 +25,7 @@ func (c *File) Check(settings *config.Config, policy func(string) error) (errs, 
 	if err != nil {
 		errs = append(errs, err)
 	}
-	return errs, append(c.warnings(), routes...)
+	return errs, append(append(c.warnings(), c.warnHosts()...), routes...)
 }
 
 func (c *File) warn(at place, format string, args ...any) error {

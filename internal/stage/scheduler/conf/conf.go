@@ -295,7 +295,7 @@ func (p *confParser) startClause(pattern string) {
 			return
 		}
 	}
-	c.channel, c.host = glob.Expand(channel), glob.Expand(strings.ToLower(host))
+	c.channel, c.host = glob.Expand(channel), glob.Expand(literal(strings.ToLower(host)))
 }
 
 func (p *confParser) startBody() {

@@ -82,7 +82,7 @@ func (e *monitor) check() {
 	now := e.now
 	e.pool.do(func() {
 		places, linked := e.spool.Standing(e.conf.Alarms, now)
-		found = append(found, places...)
+		found = append(append(found, places...), e.po.ConfigAlarms(now)...)
 		e.post(func() { e.checked(append(found, e.duplicates(linked)...)) })
 	})
 }

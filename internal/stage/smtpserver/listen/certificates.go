@@ -5,11 +5,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"zmailer/internal/run/config"
@@ -21,7 +24,7 @@ const (
 	// certificateSettle is how old a file's last change must be before it is read again.
 	certificateSettle = 100 * time.Millisecond
 	// certificateWarning is how long before its end a certificate is warned about.
-	certificateWarning = 7 * 24 * time.Hour
+	certificateWarning = 14 * 24 * time.Hour
 )
 
 // CertificateFiles name the certificates of the server.
@@ -29,6 +32,8 @@ type CertificateFiles struct {
 	Certs []string // PEM, each with its chain; none: no TLS
 	Keys  []string // PEM, in the same order; none: they are in Certs
 	Ask   bool     // clients are asked for a certificate, which is not verified
+	// Keeper saves pairs that can be used; may be nil.
+	Keeper config.Keeper
 }
 
 // Check reports a certificate without a key.
@@ -65,7 +70,8 @@ type Certificates struct {
 	trouble string // the last error that was logged
 }
 
-// OpenCertificates reads the files. It returns nil if none are named.
+// OpenCertificates reads the files. It returns nil if none are named. For a pair that cannot be
+// used there may be a copy of the one that could.
 func OpenCertificates(files CertificateFiles, now func() time.Time, log *slog.Logger) (*Certificates, error) {
 	if len(files.Certs) == 0 {
 		return nil, nil
@@ -73,8 +79,14 @@ func OpenCertificates(files CertificateFiles, now func() time.Time, log *slog.Lo
 	c := &Certificates{files: files, now: now, log: log}
 	c.seen = c.stat()
 	var err error
-	if c.current, err = c.read(); err != nil {
-		return nil, err
+	if c.current, err = c.read(false); err != nil {
+		c.trouble = err.Error()
+		kept, kerr := c.read(true)
+		if kerr != nil {
+			return nil, err
+		}
+		c.current = kept
+		log.Error("tls-refused", "reason", err, "kept", "the copies of certificates that could be used")
 	}
 	c.next = now().Add(certificatePeriod)
 	return c, nil
@@ -103,7 +115,7 @@ func (c *Certificates) Config() *tls.Config {
 	}
 	// Their state was taken before they are read: a change meanwhile is read the next time.
 	c.seen = seen
-	fresh, err := c.read()
+	fresh, err := c.read(false)
 	if err != nil {
 		if err.Error() != c.trouble {
 			c.trouble = err.Error()
@@ -139,37 +151,89 @@ func same(a, b map[string]fs.FileInfo) bool {
 	return true
 }
 
-// read makes a configuration of all pairs, or an error that names the file.
-func (c *Certificates) read() (*tls.Config, error) {
-	for name, secret := range c.files.all() {
-		info, err := os.Stat(name)
-		switch {
-		case err != nil:
-			return nil, refused(name, err)
-		case !info.Mode().IsRegular():
-			return nil, refused(name, errors.New("not a regular file"))
-		case secret && info.Mode().Perm()&0o007 != 0:
-			return nil, refused(name, fmt.Errorf("it holds a key and every user may access it: chmod o= %s", name))
-		}
-	}
+// read makes a configuration of all pairs, or an error that joins those of all files that cannot
+// be used. copies: the copy of such a pair is used instead, if there is one.
+func (c *Certificates) read(copies bool) (*tls.Config, error) {
 	fresh := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.files.Ask {
 		fresh.ClientAuth = tls.RequestClientCert
 	}
+	var errs []error
 	for i, cert := range c.files.Certs {
 		key := cert
 		if len(c.files.Keys) > 0 {
 			key = c.files.Keys[i]
 		}
-		pair, err := tls.LoadX509KeyPair(cert, key)
+		pair, err := c.pair(cert, key)
+		if err != nil && c.files.Keeper != nil {
+			kept := c.files.Keeper.Last(cert)
+			c.files.Keeper.Bad(cert, err, kept != nil || c.current != nil)
+			if copies && kept != nil {
+				pair, err = tls.X509KeyPair(kept.Text, kept.Text)
+			}
+		}
 		if err != nil {
-			return nil, refused(cert, err)
+			errs = append(errs, err)
+			continue
 		}
 		fresh.Certificates = append(fresh.Certificates, pair)
 		c.announce(cert, pair.Leaf)
 	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
 	return fresh, nil
 }
+
+// pair reads a certificate and its key, and has both saved.
+func (c *Certificates) pair(cert, key string) (pair tls.Certificate, err error) {
+	certText, err := readPEM(cert, key == cert)
+	keyText := certText
+	if err == nil && key != cert {
+		keyText, err = readPEM(key, true)
+	}
+	if err != nil {
+		return pair, err
+	}
+	if pair, err = tls.X509KeyPair(certText, keyText); err != nil {
+		return pair, refused(cert, err)
+	}
+	if k := c.files.Keeper; k != nil {
+		both := certText
+		if key != cert {
+			both = slices.Concat(certText, []byte("\n"), keyText)
+		}
+		k.Expires(cert, pair.Leaf.NotAfter)
+		k.Good(cert, both, uint32(os.Geteuid()), nil)
+	}
+	return pair, nil
+}
+
+// readPEM reads a file; secret: it holds a key.
+func readPEM(name string, secret bool) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, refused(name, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, refused(name, err)
+	case !info.Mode().IsRegular():
+		return nil, refused(name, errors.New("not a regular file"))
+	case secret && info.Mode().Perm()&0o007 != 0:
+		return nil, refused(name, fmt.Errorf("it holds a key and every user may access it: chmod o= %s", name))
+	}
+	text, err := io.ReadAll(io.LimitReader(f, mostPEM))
+	if err != nil {
+		return nil, refused(name, err)
+	}
+	return text, nil
+}
+
+// mostPEM bounds a file of certificates. Bytes.
+const mostPEM = 4 << 20
 
 // announce logs a certificate that was read, and whether it ends soon.
 func (c *Certificates) announce(file string, leaf *x509.Certificate) {

@@ -1,0 +1,362 @@
+// Package lastgood keeps the last content of each table, key and certificate that a program
+// could use, and what it cannot use now. A daemon that is started while a file is wrong goes on
+// with the copy, and an alarm names the file and the reason.
+//
+// It owns the directory lastgood/PROGRAM in the postoffice: a file for each path that the
+// program reads, named by a hash of the path. NAME is the copy, a line of JSON and the content;
+// NAME.bad is why the file cannot be used now. Only the daemons' user may read them, because
+// keys and passwords are among them.
+//
+// What survives a crash: each file is whole or absent. Several processes of one program may
+// write the same one: each write replaces it as a whole, with what was read from the same path.
+// A copy that is damaged counts as none.
+//
+// Diagnostics: no error reaches the caller. A copy that cannot be written is logged once as
+// copy-trouble: the program goes on, and has no copy if the file turns bad.
+package lastgood
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/config"
+)
+
+// Dir is the directory in the postoffice.
+const Dir = "lastgood"
+
+const (
+	badSuffix = ".bad"
+	// mostCopy bounds a copy that is read. Bytes.
+	mostCopy = 80 << 20
+	// mostBad bounds a reason.
+	mostBad = 4 << 10
+)
+
+// head is the first line of a copy.
+type head struct {
+	Path  string    `json:"path"`
+	Time  time.Time `json:"time"`
+	UID   uint32    `json:"uid"`
+	Sum   string    `json:"sha256"`
+	Until time.Time `json:"until,omitzero"` // the end of a certificate
+}
+
+// bad is the content of a .bad file.
+type bad struct {
+	Path   string    `json:"path"`
+	Since  time.Time `json:"since"`
+	Reason string    `json:"reason"`
+	Held   bool      `json:"held"` // an older content is used
+}
+
+// Store is the directory of one program. It implements config.Keeper.
+type Store struct {
+	fs      durable.FS
+	dir     string
+	program string
+	now     func() time.Time
+	log     *slog.Logger
+
+	mu    sync.Mutex
+	sums  map[string]string // of the copies as they were written or found, by path
+	until map[string]time.Time
+	wrong map[string]string // the reasons that were written, by path
+	seen  map[string]bool   // names that this process has used
+	said  bool
+}
+
+// Use opens the store of a program and has the loaders of settings use it. It is called before
+// the program gives its privileges up. Without a postoffice or zmailer.conf there is none.
+func Use(settings *config.Config, program string, log *slog.Logger) *Store {
+	if settings.File == "" {
+		return nil
+	}
+	s, err := Open(settings.PostOffice(), program, log)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			log.Warn("copy-trouble", "dir", filepath.Join(settings.PostOffice(), Dir, program), "reason", err, "advice", "a table that turns bad has no copy for the next start")
+		}
+		return nil
+	}
+	settings.SetKeeper(s)
+	return s
+}
+
+// Open opens the store in a postoffice, and makes what is missing for its owner.
+func Open(postoffice, program string, log *slog.Logger) (*Store, error) {
+	disk, err := durable.NewOS(postoffice)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{Dir, Dir + "/" + program} {
+		if err := makeDir(disk, postoffice, dir); err != nil {
+			return nil, errors.Join(err, disk.Close())
+		}
+	}
+	return New(disk, program, time.Now, log), nil
+}
+
+// makeDir makes a directory that is missing. What root makes belongs to the postoffice's owner.
+func makeDir(disk *durable.OS, postoffice, dir string) error {
+	if _, err := disk.Stat(dir); err == nil {
+		return nil
+	}
+	// Crash: the directory is there, or it is made the next time.
+	if err := disk.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Stat(postoffice)
+	if err != nil || os.Geteuid() != 0 {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return os.Lchown(filepath.Join(postoffice, dir), int(st.Uid), int(st.Gid))
+	}
+	return nil
+}
+
+// New returns a store in a directory that is there.
+func New(disk durable.FS, program string, now func() time.Time, log *slog.Logger) *Store {
+	return &Store{fs: disk, dir: Dir + "/" + program, program: program, now: now, log: log,
+		sums: map[string]string{}, until: map[string]time.Time{}, wrong: map[string]string{}, seen: map[string]bool{}}
+}
+
+func name(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return hex.EncodeToString(sum[:12])
+}
+
+// Good implements config.Keeper.
+func (s *Store) Good(path string, text []byte, uid uint32, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := name(path)
+	first := !s.seen[n]
+	s.seen[n] = true
+	if _, was := s.wrong[path]; was || first {
+		delete(s.wrong, path)
+		s.remove(n + badSuffix)
+	}
+	if text == nil {
+		delete(s.sums, path)
+		if first {
+			s.remove(n)
+		}
+		return
+	}
+	sum := sha256.Sum256(text)
+	h := head{Path: path, Time: s.now(), UID: uid, Sum: hex.EncodeToString(sum[:]), Until: s.until[path]}
+	if _, known := s.sums[path]; !known {
+		if old, _, err := s.read(n, false); err == nil && old.Path == path && old.UID == uid && old.Until.Equal(h.Until) {
+			s.sums[path] = old.Sum
+		}
+	}
+	if s.sums[path] == h.Sum {
+		return
+	}
+	line, err := json.Marshal(h)
+	if err == nil {
+		err = s.write(n, append(append(line, '\n'), text...))
+	}
+	if err == nil {
+		s.sums[path] = h.Sum
+	}
+	s.trouble(err)
+}
+
+// Expires implements config.Keeper: it is called before Good.
+func (s *Store) Expires(path string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.until[path].Equal(at) {
+		s.until[path] = at
+		delete(s.sums, path) // it is compared again
+	}
+}
+
+// Bad implements config.Keeper.
+func (s *Store) Bad(path string, reason error, held bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := name(path)
+	s.seen[n] = true
+	text := reason.Error()
+	if s.wrong[path] == text {
+		return
+	}
+	b := bad{Path: path, Since: s.now(), Reason: text[:min(len(text), mostBad/2)], Held: held}
+	line, err := json.Marshal(b)
+	if err == nil {
+		err = s.write(n+badSuffix, append(line, '\n'))
+	}
+	if err == nil {
+		s.wrong[path] = text
+	}
+	s.trouble(err)
+}
+
+// Last implements config.Keeper.
+func (s *Store) Last(path string) *config.Kept {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, text, err := s.read(name(path), true)
+	if err != nil || h.Path != path {
+		return nil
+	}
+	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != h.Sum {
+		s.log.Warn("copy-trouble", "dir", s.dir, "file", path, "reason", "the copy is damaged", "advice", "correct the file itself")
+		return nil
+	}
+	return &config.Kept{Text: text, UID: h.UID, Time: h.Time}
+}
+
+// Settle removes what is about files that this process has not read: settings no longer name
+// them. It is called when all have been read.
+func (s *Store) Settle() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, err := s.fs.ReadDir(s.dir)
+	if err != nil {
+		return // the next start tries again
+	}
+	for _, e := range list {
+		if n := strings.TrimSuffix(e.Name, badSuffix); !s.seen[n] && !strings.HasPrefix(n, ".") {
+			s.remove(e.Name)
+		}
+	}
+}
+
+func (s *Store) remove(file string) {
+	// Crash: it is there again, and removed by the next one who finds it.
+	if err := s.fs.Remove(s.dir + "/" + file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.trouble(err)
+	}
+}
+
+func (s *Store) trouble(err error) {
+	if err == nil || s.said {
+		return
+	}
+	s.said = true
+	s.log.Warn("copy-trouble", "dir", s.dir, "reason", err, "advice", "a table that turns bad has no copy for the next start")
+}
+
+// write replaces a file.
+func (s *Store) write(file string, content []byte) (err error) {
+	tmp := fmt.Sprintf("%s/.%s.%d", s.dir, file, os.Getpid())
+	f, err := s.fs.Open(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	// Crash: a name that begins with a dot, which no one reads.
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		// Crash: the old content or the new one, each whole.
+		err = s.fs.Rename(tmp, s.dir+"/"+file)
+	}
+	if err != nil {
+		return errors.Join(err, s.fs.Remove(tmp))
+	}
+	// Crash: before this the old content may be there.
+	return s.fs.SyncDir(s.dir)
+}
+
+// read reads a copy, or its first line alone.
+func (s *Store) read(file string, whole bool) (h head, text []byte, err error) {
+	b, err := readFile(s.fs, s.dir+"/"+file, mostCopy)
+	if err != nil {
+		return h, nil, err
+	}
+	line, text, _ := bytes.Cut(b, []byte("\n"))
+	if !whole {
+		text = nil
+	}
+	return h, text, json.Unmarshal(line, &h)
+}
+
+func readFile(disk durable.FS, file string, most int64) ([]byte, error) {
+	f, err := disk.Open(file, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// Finding is a file that needs an operator.
+type Finding struct {
+	Program string
+	Path    string
+	Since   time.Time
+	Reason  string    // why it cannot be used; "": it is a certificate that ends
+	Held    bool      // an older content is used
+	Until   time.Time // the end of a certificate
+}
+
+// Warning is how long before its end a certificate is a finding.
+const Warning = 14 * 24 * time.Hour
+
+// Findings returns what all programs of a postoffice have noted, sorted by program and path.
+// Files that cannot be read are left out.
+func Findings(disk durable.FS, now time.Time) (all []Finding) {
+	programs, err := disk.ReadDir(Dir)
+	if err != nil {
+		return nil
+	}
+	for _, p := range programs {
+		list, err := disk.ReadDir(Dir + "/" + p.Name)
+		if err != nil {
+			continue
+		}
+		for _, e := range list {
+			if f, ok := finding(disk, p.Name, e.Name, now); ok {
+				all = append(all, f)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Finding) int {
+		return strings.Compare(a.Program+"\x00"+a.Path+"\x00"+a.Reason, b.Program+"\x00"+b.Path+"\x00"+b.Reason)
+	})
+	return all
+}
+
+func finding(disk durable.FS, program, file string, now time.Time) (f Finding, ok bool) {
+	if strings.HasPrefix(file, ".") {
+		return f, false
+	}
+	b, err := readFile(disk, Dir+"/"+program+"/"+file, mostBad*2)
+	if err != nil {
+		return f, false
+	}
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	if strings.HasSuffix(file, badSuffix) {
+		var w bad
+		err := json.Unmarshal(line, &w)
+		return Finding{Program: program, Path: w.Path, Since: w.Since, Reason: w.Reason, Held: w.Held}, err == nil
+	}
+	var h head
+	if err := json.Unmarshal(line, &h); err != nil || h.Until.IsZero() || h.Until.Sub(now) >= Warning {
+		return f, false
+	}
+	return Finding{Program: program, Path: h.Path, Since: h.Until.Add(-Warning), Until: h.Until}, true
+}

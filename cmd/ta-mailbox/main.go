@@ -25,8 +25,9 @@ By hand (TAB between name and host; an empty line ends it):
     123/76		ok3 delivered to a Maildir
     #hungry
 
-CHANNEL is a channel to serve; the default is all four:
+CHANNEL is a channel to serve; the default is all five:
     local      users: the path that MAILBOX defines, /var/mail/%u by default
+    virtual    mailboxes of virtual domains, below VIRTUALMAILBOXBASE
     file       the file that the address names
     pipe       the program that the address names, on its standard input: docs/pipe.md
     bitbucket  nowhere: the message is discarded
@@ -34,7 +35,7 @@ A path that ends in / is a Maildir, created when it is first needed; any other p
 mbox file in mboxrd format, locked by FILE.lock and fcntl. An agent that root starts writes
 as the recipient, any other as its own user. Programs never run as root.
 
-It reads zmailer.conf (MAILBOX, LOCALUSERS, HOSTNAME, PIPEUSER, PIPENOBODY, PIPETIMEOUT,
+It reads zmailer.conf (MAILBOX, LOCALUSERS, VIRTUALMAILBOXBASE, HOSTNAME, PIPEUSER, PIPENOBODY, PIPETIMEOUT,
 PIPEHEAD), ../queue/NAME, and NAME, where it marks each recipient's outcome. It logs
 to standard error.
 

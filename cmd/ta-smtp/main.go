@@ -46,7 +46,7 @@ func main() {
 	config.Main(&cli.App{
 		Name:        "ta-smtp",
 		Usage:       "deliver to other hosts by SMTP and LMTP",
-		UsageText:   "ta-smtp [--slots N] [--connections N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY\nta-smtp --test-tls [CHANNEL/]HOST\nta-smtp --test-dkim DOMAIN | --check-config",
+		UsageText:   "ta-smtp [--slots N] [--connections N] [--idle TIME] [CHANNEL ...]\nta-smtp --test-reply CHANNEL/HOST REPLY\nta-smtp --test-tls [CHANNEL/]HOST\nta-smtp --test-dkim DOMAIN | --check-config | --probe",
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.IntFlag{Name: "slots", Value: 1, Usage: "make `N` deliveries at once; 1 keeps their order"},
@@ -55,6 +55,7 @@ func main() {
 			&cli.StringFlag{Name: "test-reply", Usage: "show which rule of the file replies applies to a reply, the argument, from `CHANNEL/HOST`, and exit"},
 			&cli.StringFlag{Name: "test-tls", Usage: "show the TLS requirements for `HOST` and their origin, and exit"},
 			&cli.StringFlag{Name: "test-dkim", Usage: "show the keys that sign mail from `DOMAIN`, and whether they are published, and exit"},
+			&cli.BoolFlag{Name: "probe", Usage: "answer whether next hops take recipients: lines ID CHANNEL HOST ADDRESS on standard input (docs/relay-domains.md); smtpserver starts it"},
 			&cli.BoolFlag{Name: "check-config", Usage: "check zmailer.conf, replies, discard-ehlo-keywords, tls, credentials, dkim and its keys, report errors, and exit"},
 		),
 		HideHelpCommand: true,
@@ -95,5 +96,5 @@ func run(c *cli.Context) error {
 	if err := confine.Enter("ta-smtp", settings, log); err != nil {
 		return err
 	}
-	return settings.Locate(tasmtp.Run(c.Context, cfg, os.Stdin, os.Stdout))
+	return settings.Locate(serve(c, settings, cfg))
 }

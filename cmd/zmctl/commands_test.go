@@ -101,7 +101,7 @@ func withoutPostoffice() []string {
 
 // Where there is no postoffice every command that wants one says 78, as the table says.
 func TestNoPostofficeIsExitCode78(t *testing.T) {
-	arguments := map[string][]string{"tlsrpt": {"yesterday"}, "flush": {"a.example.com"}, "etrn": {"a.example.com"}, "resume": {"--all"}}
+	arguments := map[string][]string{"tlsrpt": {"yesterday"}, "flush": {"a.example.com"}, "etrn": {"a.example.com"}, "resume": {"--all"}, "verify": {"--list"}}
 	for name, c := range everyCommand() {
 		if slices.Contains(withoutPostoffice(), name) || strings.HasPrefix(name, "import") || name == "web" || name == "export otlp" || name == "top" || name == "trace" {
 			continue

@@ -53,7 +53,7 @@ func TestNewdbThatFailsLeavesTheTableThatWas(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
 		"bad value":        {"a: b\nc: :include:x\n", "aliases:2: bad alias"},
 		"twice":            {"a: b\nc: d\nA: e\n", "aliases:3: a is in line 1 already"},
-		"address":          {"a@b.example: c\n", "belongs in fqdnaliases"},
+		"bad address":      {"a@b..example: c\n", "aliases:1: bad alias"},
 		"the first of two": {"a: b\nx: d\nx: e\nA: f\n", "aliases:3: x is in line 2 already"},
 	} {
 		assert.Must(t, os.WriteFile(filepath.Join(dir, "aliases"), []byte(tt.text), 0o644))

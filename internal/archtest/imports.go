@@ -98,6 +98,10 @@ func layers() []layer {
 		if l.path == "cmd/scheduler" {
 			table[i].imports = with(l.imports, "internal/stage/tasmtp/tlspolicy")
 		}
+		// smtpserver asks next hops by the agents that scheduler.conf has for them.
+		if l.path == "cmd/smtpserver" {
+			table[i].imports = with(l.imports, "internal/stage/scheduler/agents")
+		}
 	}
 	for _, program := range []string{"zmctl", "zmweb", "zmtop", "zmotlp"} {
 		table = append(table, layer{path: "cmd/" + program, imports: ui})

@@ -72,6 +72,7 @@ const (
 
 	STS    = "sts"    // MTA-STS policies of other domains
 	TLSRPT = "tlsrpt" // what became of TLS, a file for each day
+	Verify = "verify" // what next hops know of recipients
 
 	LastGood = lastgood.Dir // copies of tables and keys as they were when they could be used
 )
@@ -110,6 +111,7 @@ var directories = []struct {
 	{TLSRPT, 0o750, true},
 	{Clients, 0o750, true},
 	{LastGood, 0o700, true},
+	{Verify, 0o750, true},
 }
 
 // Config says how a postoffice is to be used.

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"zmailer/internal/run/assert"
@@ -267,4 +268,73 @@ func TestRecipientCheckFollowsTheTables(t *testing.T) {
 	change("router.star", "def recipient(m, r):\n    if r.address.startswith(\"bob\"):\n        return reject(\"5.7.9\", \"not from \" + m.sender)\n")
 	rcpt("bob@mta.example", "550 5.7.9")
 	rcpt("x@relay.example", "250")
+}
+
+// Op9: recipients of relay domains and of a mailbox host by LMTP are verified at the next hop. What
+// it refuses is 550, while it is away 451, and answers are kept over a restart.
+func TestNextHopsVerifyRecipients(t *testing.T) {
+	var away atomic.Bool
+	answer := func(to string, _ int) string {
+		switch {
+		case away.Load():
+			return "450 4.3.0 not now"
+		case strings.HasPrefix(to, "no"):
+			return "550 5.1.1 no such mailbox"
+		}
+		return ""
+	}
+	hop, store := &peer.Sink{Rcpt: answer}, &peer.Sink{Rcpt: answer, LMTP: true, Listen: "unix:" + filepath.Join(openDir(t), "lmtp")}
+	for _, s := range []*peer.Sink{hop, store} {
+		assert.Must(t, s.Start())
+		t.Cleanup(s.Close)
+	}
+	s := start(t, hop, func(s *suite.Suite) {
+		s.Settings = map[string]string{
+			"RELAYNETS": "192.0.2.1", "SMTPERRORS": "0", "RCPTCHECKTIME": "30s", "ADDRESSVERIFYTIME": "30s",
+			"RELAYDOMAINS": "relay", "RELAYRECIPIENTMAPS": "recipients", "VIRTUALMAILBOXDOMAINS": "boxes",
+			"VIRTUALTRANSPORT": "lmtp!" + store.Listen, "ADDRESSVERIFY": `"relay virtual"`,
+			"ADDRESSVERIFYNEGATIVEREFRESH": "30d", "ADDRESSVERIFYNEGATIVEEXPIRE": "30d",
+		}
+		s.Files["relay"], s.Files["boxes"] = "relay.example\nblind.example verify=no\n", "box.example\n"
+		s.Files["recipients"] = "listed@relay.example\nnolisted@relay.example\n@relay.example\n@blind.example\n"
+	})
+	ask := func(to, want string) {
+		t.Helper()
+		k := connect(t, s.SMTPAddr)
+		k.say("MAIL FROM:<s@sender.example>", "250")
+		k.say("RCPT TO:<"+to+">", want)
+		k.say("QUIT", "221")
+	}
+	ask("alice@relay.example", "250")
+	ask("nobody@relay.example", "550 5.1.1")
+	ask("bob@box.example", "250")
+	ask("nobody@box.example", "550 5.1.1")
+	ask("nolisted@relay.example", "250") // the table has it
+	ask("nobody@blind.example", "250")   // not to be asked
+	away.Store(true)
+	ask("alice@relay.example", "250")
+	ask("nobody@box.example", "550 5.1.1")
+	ask("other@relay.example", "451")
+	stop(t, s)
+	hop.Close()
+	restart(t, s)
+	ask("alice@relay.example", "250")
+	ask("nobody@relay.example", "550 5.1.1")
+	ask("third@relay.example", "451")
+	if hop.Messages() != nil || store.Messages() != nil {
+		t.Error("a next hop got a message")
+	}
+	out, _ := call(t, s, "zmctl", "verify", "--list")
+	for _, want := range []string{"alice@relay.example", "nobody@relay.example", "bob@box.example", "nobody@box.example"} {
+		if !strings.Contains(out, "<"+want+">") {
+			t.Errorf("verify --list lacks %s: %s", want, out)
+		}
+	}
+	exits(t, s, 0, "zmctl", "verify", "alice@relay.example")
+	exits(t, s, 1, "zmctl", "verify", "nobody@relay.example")
+	exits(t, s, 75, "zmctl", "verify", "third@relay.example")
+	exits(t, s, 0, "zmctl", "verify", "--forget", "@relay.example")
+	ask("alice@relay.example", "451")
+	away.Store(false)
+	ask("nobody@box.example", "550 5.1.1")
 }

@@ -163,6 +163,8 @@ func purpose(dir string) string {
 		return "Results of TLS with other hosts, a file for each day."
 	case postoffice.LastGood:
 		return "Copies of tables, keys and certificates as they were when they could be used."
+	case postoffice.Verify:
+		return "The answers of other hosts to address verification."
 	}
 	return ""
 }

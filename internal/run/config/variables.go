@@ -52,6 +52,16 @@ func Variables() []Variable {
 		{"VIRTUALMINIMUMUID", "100", "The lowest user ID that may own a virtual mailbox; root never may.", checkPositive},
 		{"VIRTUALTRANSPORT", "virtual!", "Where mail for virtual mailboxes goes, as in the table routes: virtual!, ta-mailbox writes it; or a next hop, like lmtp!unix:/run/dovecot/lmtp.", checkWord},
 		{"RELAYDOMAINS", "", "Sources of the list of domains for which mail from any client is relayed; .example.com is example.com and all domains below it.", nil},
+		{"ADDRESSVERIFY", "no", "Domains whose next hops are asked at RCPT whether they take the recipient: relay, those in RELAYDOMAINS; virtual, those in VIRTUALMAILBOXDOMAINS that a next hop has; some, only those with verify=yes; no, none.", func(text string) error {
+			_, err := parseAddressVerify(strings.Fields(text))
+			return err
+		}},
+		{"ADDRESSVERIFYTIME", "6s", "How long a client waits for the answer of a next hop before it gets a 451 reply; the answer is there when it comes again.", checkInterval},
+		{"ADDRESSVERIFYPOSITIVEEXPIRE", "31d", "How long the answer that a next hop takes a recipient counts.", checkDuration},
+		{"ADDRESSVERIFYPOSITIVEREFRESH", "7d", "The age from which such an answer is asked again in the background when it is used.", checkDuration},
+		{"ADDRESSVERIFYNEGATIVEEXPIRE", "3d", "How long the answer that a next hop does not take a recipient counts; 0: it is not cached.", checkDuration},
+		{"ADDRESSVERIFYNEGATIVEREFRESH", "3h", "The age from which such an answer is asked again in the background when it is used.", checkDuration},
+		{"ADDRESSVERIFYRATE", "300/1m", "The maximum number of such questions to one next hop in an interval; off: no limit.", checkRate},
 		{"RELAYRECIPIENTMAPS", "", "Sources of the table of recipients in RELAYDOMAINS: user@domain or @domain; without it all are accepted.", nil},
 		{"POLICYSTEPS", "1000000", "The maximum number of steps of one call of router.star; a call that exceeds it fails, and the message waits in deferred/.", checkPositive},
 		{"POLICYTIME", "10s", "The time limit of one call of router.star, including its lookups.", checkInterval},

@@ -20,9 +20,9 @@ type Profile struct {
 func profiles() map[string]Profile {
 	return map[string]Profile{
 		"smtpserver": {
-			Write: []string{"public", "router", "router[0-9]*", "freezer", "ledger", "clients", "lastgood/smtpserver"},
-			Read:  []string{"lastgood/router"}, // router --verify, which it starts
-			Add:   []string{"transport"},       // ETRN: which host to start
+			Write: []string{"public", "router", "router[0-9]*", "freezer", "ledger", "clients", "verify", "lastgood/smtpserver"},
+			Read:  []string{"lastgood/router", "sts"}, // router --verify and ta-smtp --probe, which it starts
+			Add:   []string{"transport"},              // ETRN: which host to start
 		},
 		"router": {
 			Write: []string{"public", "router", "router[0-9]*", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "ledger", "lastgood/router"},

@@ -282,7 +282,7 @@ func (s *settings) access() policy.Config {
 		HeaderFrom: s.headerFrom(),
 		Source:     table.Options{Timeout: get(s, s.Duration, "LOOKUPTIMEOUT", table.DefaultTimeout), Keep: get(s, s.Duration, "LOOKUPKEEP", table.DefaultTimeout)},
 		RelayNets:  s.nets("RELAYNETS", loopbackNets), ETRNNets: s.nets("ETRNNETS", loopbackNets),
-		RcptCheck: s.rcptCheck(),
+		RcptCheck: s.rcptCheck(), Probe: s.probe(),
 		Resolver:  s.String("RESOLVER", ""), DNSBL: s.dnsbl(), Greylist: s.greylist(),
 	}
 }
@@ -371,6 +371,35 @@ func (s *settings) rcptCheck() *policy.RcptCheck {
 		Keep: get(s, s.Duration, "RCPTCHECKKEEP", rcptcheck.DefaultKeep),
 		Env:  []string{"POSTOFFICE=" + s.PostOffice(), "ZCONFIG=" + s.File},
 	}}
+}
+
+// probe reads how next hops are asked for recipients; nil: they are not.
+func (s *settings) probe() *rcptcheck.ProbeOptions {
+	o, on, err := ProbeOptions(s.Config)
+	s.all.Add(err)
+	if !on {
+		return nil
+	}
+	return &o
+}
+
+// ProbeOptions takes the settings of address verification from zmailer.conf; on reports whether
+// it is used. Its errors are *config.Error.
+func ProbeOptions(c *config.Config) (o rcptcheck.ProbeOptions, on bool, err error) {
+	s := config.NewReader(c)
+	verify, err := c.AddressVerify()
+	s.Add(err)
+	o = rcptcheck.ProbeOptions{
+		PositiveExpire:  s.Duration("ADDRESSVERIFYPOSITIVEEXPIRE", rcptcheck.DefaultPositiveExpire),
+		PositiveRefresh: s.Duration("ADDRESSVERIFYPOSITIVEREFRESH", rcptcheck.DefaultPositiveRefresh),
+		NegativeExpire:  s.Duration("ADDRESSVERIFYNEGATIVEEXPIRE", rcptcheck.DefaultNegativeExpire),
+		NegativeRefresh: s.Duration("ADDRESSVERIFYNEGATIVEREFRESH", rcptcheck.DefaultNegativeRefresh),
+		Wait:            s.Duration("ADDRESSVERIFYTIME", rcptcheck.DefaultProbeWait),
+	}
+	rate, err := limits.ParseRate(c.String("ADDRESSVERIFYRATE", "300/1m"))
+	s.Use("ADDRESSVERIFYRATE", err)
+	o.Count, o.Per = rate.Count, rate.Per
+	return o, verify.On, s.Err()
 }
 
 func (s *settings) users() UsersConfig {

@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -35,6 +36,7 @@ import (
 	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
+	"zmailer/internal/postoffice/verified"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/stage/smtpserver/auth"
@@ -105,6 +107,7 @@ func Run(ctx context.Context, c Config) error {
 		if listeners, err = c.listen(ctx); err != nil {
 			return err
 		}
+		c.makeVerify()
 		if err = c.Confine(); err != nil {
 			return errors.Join(err, listen.CloseAll(listeners))
 		}
@@ -151,6 +154,7 @@ func newServer(c Config) (*server, error) {
 			g.SPF = spfPasses(checks.Config{SPF: true, Host: c.Hostname, Server: c.Resolver, Timeout: c.Filters.Checks.Timeout})
 		}
 	}
+	c.openVerify(po)
 	l, err := c.load()
 	if err != nil {
 		return nil, err
@@ -175,6 +179,33 @@ func newServer(c Config) (*server, error) {
 		c.Loaded()
 	}
 	return s, nil
+}
+
+// openVerify has the prober use the postoffice's cache.
+func (c *Config) openVerify(po *postoffice.PostOffice) {
+	if c.Access.Probe == nil {
+		return
+	}
+	probe := *c.Access.Probe
+	probe.Cache, probe.Log = verified.Open(po.FS(), verified.Options{Log: c.Log}), c.Log
+	c.Access.Probe = &probe
+	if err := po.Ensure(verified.Dir); err != nil {
+		c.Log.Warn("directory-missing", "dir", verified.Dir, "reason", err)
+	}
+}
+
+// makeVerify makes the directory of the verification cache while we may: a postoffice that an
+// earlier version has made does not have it. Trouble is met again when it is used.
+func (c *Config) makeVerify() {
+	if c.Access.Probe == nil {
+		return
+	}
+	if po, err := openPostOffice(*c); err == nil {
+		_ = po.Ensure(verified.Dir)
+		if f, ok := po.FS().(io.Closer); ok && c.FS == nil {
+			_ = f.Close()
+		}
+	}
 }
 
 // policy returns the configuration of the rules.

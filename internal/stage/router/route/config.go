@@ -74,6 +74,9 @@ func classesFrom(s *config.Reader) rules.Classes {
 	if s.String("VIRTUALMAILBOXDOMAINS", "") != "" && s.String("VIRTUALMAILBOXMAPS", "") == "" && to.Channel == rules.Virtual {
 		s.Add(s.Invalid("VIRTUALMAILBOXDOMAINS", "needs VIRTUALMAILBOXMAPS, or a next hop in VIRTUALTRANSPORT that has the mailboxes", nil))
 	}
+	verify, err := s.AddressVerify()
+	s.Add(err)
+	out.Verify, out.VerifyRelay, out.VerifyVirtual = verify.On, verify.Relay, verify.Virtual
 	return out
 }
 

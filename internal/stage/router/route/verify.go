@@ -37,7 +37,7 @@ type Known struct {
 	Word string      // one of those above
 	Code status.Code // why, if it is unknown or refused
 	Text string      // the same in words, or what the trouble is
-	Next NextHop     // of RcptVerify
+	Next NextHop     // of RcptVerify and, by the tables, of RcptKnown
 }
 
 // NextHop is where the mail of a recipient goes.
@@ -109,11 +109,11 @@ func (v *Verifier) Verify(ctx context.Context, from, to string) (k Known) {
 		code, text := whyError(target.Host)
 		return Known{Word: unknown, Code: code, Text: text}
 	}
+	next := NextHop{target.Channel, target.Host, target.User}
 	if target.Verify {
-		next := NextHop{target.Channel, target.Host, target.User}
 		return Known{Word: RcptVerify, Text: next.String(), Next: next}
 	}
-	return Known{Word: RcptKnown}
+	return Known{Word: RcptKnown, Next: next}
 }
 
 // Generation identifies the tables and router.star as they are now: answers of another one

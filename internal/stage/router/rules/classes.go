@@ -35,9 +35,15 @@ type Classes struct {
 	Base       string      // VIRTUALMAILBOXBASE; "": no mailbox is delivered here
 	MinimumUID uint32      // VIRTUALMINIMUMUID; 0: 1
 	Transport  *text.Route // VIRTUALTRANSPORT; nil: by ta-mailbox
-	// VerifyRelay and VerifyVirtual: the next hops of these domains are asked for
-	// recipients (ADDRESSVERIFY).
-	VerifyRelay, VerifyVirtual bool
+	// Verify: next hops are asked for recipients (ADDRESSVERIFY), those of relay and virtual
+	// domains, or those whose entries say so.
+	Verify, VerifyRelay, VerifyVirtual bool
+}
+
+// verifies reports whether recipients of a domain are to be verified, whose entry and class are
+// given.
+func (c *Classes) verifies(domain *text.Store, class bool) bool {
+	return c.Verify && (domain.Verify == "yes" || domain.Verify == "" && class)
 }
 
 // classTable returns where a kind of the domain classes is kept.
@@ -186,7 +192,7 @@ func (x *expansion) store(m address.Mailbox, name, key, domain string, dom *foun
 	if to := cmp.Or(v.Transport, d.Transport, x.t.classes.Transport); to != nil && to.Channel != Virtual {
 		host := cmp.Or(to.Host, domain)
 		x.traceStep(m, string(kind), box, "transport %s!%s", to.Channel, host)
-		x.verifies = d.Verify == "yes" || d.Verify == "" && x.t.classes.VerifyVirtual
+		x.verifies = x.t.classes.verifies(d, x.t.classes.VerifyVirtual)
 		defer func() { x.verifies = false }()
 		return true, x.add(to.Channel, host, m.String(), Nobody)
 	}
@@ -306,7 +312,7 @@ func (x *expansion) relayed(m address.Mailbox, domain string, dom *found, final 
 			return x.fail(ErrNoUser, m)
 		}
 	}
-	x.verifies = !listed && (dom.store.Verify == "yes" || dom.store.Verify == "" && x.t.classes.VerifyRelay)
+	x.verifies = !listed && x.t.classes.verifies(&dom.store, x.t.classes.VerifyRelay)
 	defer func() { x.verifies = false }()
 	return x.remote(m, domain, final)
 }

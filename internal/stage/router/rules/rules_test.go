@@ -59,7 +59,7 @@ func (c *conf) config() Config {
 	if _, err := os.Stat(k.LocalUsers); err != nil {
 		k.LocalUsers = "passwd"
 	}
-	k.Classes = Classes{Base: "/var/vmail", MinimumUID: 100, VerifyRelay: true}
+	k.Classes = Classes{Base: "/var/vmail", MinimumUID: 100, Verify: true, VerifyRelay: true}
 	k.Sources = map[text.Kind][]string{}
 	for _, kind := range text.ClassKinds() {
 		if _, err := os.Stat(filepath.Join(c.dir, string(kind))); err == nil {

@@ -44,11 +44,14 @@ type Config struct {
 	Source         table.Options  // what tables have in common
 	ETRNNets       []netip.Prefix // whose clients may start any queue
 	RcptCheck      *RcptCheck     // nil: recipients are not verified
-	Keeper         config.Keeper  // of text files; may be nil
-	Resolver       string         // host:port of the name server; "": those of /etc/resolv.conf
-	DNSBL          DNSBL
-	Greylist       Greylist
-	Log            *slog.Logger
+	// Probe is how next hops are asked for those recipients whose domain wants it (ADDRESSVERIFY);
+	// nil: none is.
+	Probe    *rcptcheck.ProbeOptions
+	Keeper   config.Keeper // of text files; may be nil
+	Resolver string        // host:port of the name server; "": those of /etc/resolv.conf
+	DNSBL    DNSBL
+	Greylist Greylist
+	Log      *slog.Logger
 }
 
 // RcptCheck defines how recipients are verified.
@@ -69,6 +72,7 @@ type Policy struct {
 	senders sources
 	rates   sources
 	rcpts   *rcptcheck.Checker
+	prober  *rcptcheck.Prober // nil: next hops are not asked
 	reputation
 
 	tableTrouble, rcptTrouble logging.Trouble
@@ -106,6 +110,9 @@ func Open(c Config) (*Policy, error) {
 		check := c.RcptCheck.Options
 		check.Log = c.Log
 		p.rcpts, rerr = rcptcheck.New(check)
+		if c.Probe != nil && c.Probe.Command != nil {
+			p.prober = rcptcheck.NewProber(*c.Probe)
+		}
 	}
 	if err = errors.Join(err, nerr, derr, serr, lerr, rerr); err != nil {
 		p.Close()
@@ -118,6 +125,9 @@ func Open(c Config) (*Policy, error) {
 func (p *Policy) Close() {
 	if p.rcpts != nil {
 		p.rcpts.Close()
+	}
+	if p.prober != nil {
+		p.prober.Close()
 	}
 	var all sources
 	for _, c := range p.classes {
@@ -378,9 +388,34 @@ func (p *Policy) verify(ctx context.Context, f *access.Facts) access.Verdict {
 		return lookupTrouble("rcpt-check")
 	}
 	p.rcptTrouble.End(p.Log, "rcpt-check-recovered")
+	if a.Known && a.Next.Channel != "" && p.prober != nil {
+		return p.ask(ctx, f, a.Next)
+	}
 	if a.Known {
 		return access.Verdict{}
 	}
 	return access.Verdict{Action: access.Reject, Code: 550, Status: a.Code,
 		Text: fmt.Sprintf("<%s>: Recipient address rejected: %s", f.To, a.Text), By: "rcpt-check"}
+}
+
+// ask has the next hop of a recipient decide. Trouble with it is temporary, whatever the client
+// is told elsewhere: the next hop would refuse the mail, or not.
+func (p *Policy) ask(ctx context.Context, f *access.Facts, next rcptcheck.NextHop) access.Verdict {
+	found, err := p.prober.Verify(ctx, next)
+	if err == nil && found.OK {
+		return access.Verdict{}
+	}
+	if undecided := (*rcptcheck.UndecidedError)(nil); errors.As(err, &undecided) {
+		return access.Verdict{Action: access.Defer, Code: 451, Status: undecided.Code,
+			Text: fmt.Sprintf("<%s>: Recipient address rejected: unverified address: %s", f.To, undecided.Text), By: "address-verify"}
+	}
+	if err != nil {
+		return lookupTrouble("address-verify")
+	}
+	code, ok := status.Parse(found.Code)
+	if !ok || code.Class != 5 {
+		code = status.BadMailbox
+	}
+	return access.Verdict{Action: access.Reject, Code: 550, Status: code,
+		Text: fmt.Sprintf("<%s>: Recipient address rejected: undeliverable address: %s", f.To, found.Text), By: "address-verify"}
 }

@@ -35,6 +35,7 @@ const (
 // child is a program that answers questions, several at a time.
 type child struct {
 	name    string
+	o       *Options
 	cmd     *exec.Cmd
 	to      *os.File // its standard input
 	from    *os.File
@@ -66,7 +67,7 @@ func start(o *Options) (*child, error) {
 		return nil, fmt.Errorf("start %s: %w", o.Program[0], err)
 	}
 	k := &child{
-		name: filepath.Base(o.Program[0]), to: to, from: from, said: &tail{}, started: time.Now(),
+		name: filepath.Base(o.Program[0]) + " " + o.Mode, o: o, to: to, from: from, said: &tail{}, started: time.Now(),
 		gone: make(chan struct{}), waited: make(chan struct{}), waiting: map[string]chan string{},
 	}
 	k.cmd = exec.Command(o.Program[0], o.Program[1:]...)
@@ -86,7 +87,7 @@ func start(o *Options) (*child, error) {
 	if err != nil {
 		to.Close()
 		from.Close()
-		return nil, fmt.Errorf("start the router: %w", err)
+		return nil, fmt.Errorf("start %s: %w", o.Program[0], err)
 	}
 	o.Log.Info("rcpt-check-started", "path", o.Program[0], "pid", k.cmd.Process.Pid)
 	go k.hear()
@@ -104,7 +105,7 @@ func (k *child) hear() {
 		}
 		line := strings.TrimSuffix(string(b), "\n")
 		if first {
-			if first = false; line != greeting {
+			if first = false; line != k.o.Greeting {
 				break
 			}
 			k.mu.Lock()
@@ -192,13 +193,13 @@ func (k *child) ask(ctx context.Context, id uint64, question string) (string, er
 		k.kill()
 		<-k.gone
 	}
-	return "", fmt.Errorf("%s --verify does not answer: %w", k.name, ctx.Err())
+	return "", fmt.Errorf("%s does not answer: %w", k.name, ctx.Err())
 }
 
 func (k *child) reason() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return fmt.Errorf("%s --verify: %w", k.name, k.why)
+	return fmt.Errorf("%s: %w", k.name, k.why)
 }
 
 // write writes a line, or a part of it until the time is over: then the child is killed.

@@ -11,6 +11,7 @@
 package rcptcheck
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,12 +29,15 @@ import (
 
 // Options say which program to ask and how long its answers are kept.
 type Options struct {
-	Program []string      // with its arguments; nil: router --verify, beside this program
-	Env     []string      // of it, beside PATH, HOME, TZ and LANG
-	Time    time.Duration // for one answer; 0: DefaultTime
-	Keep    time.Duration // how long an answer is kept; that a recipient is unknown, a tenth of it
-	Now     func() time.Time
-	Log     *slog.Logger
+	Program []string // with its arguments; nil: router --verify, beside this program
+	Env     []string // of it, beside PATH, HOME, TZ and LANG
+	// Greeting is the first line that it writes, and Mode the flag that names it in errors; "":
+	// those of router --verify.
+	Greeting, Mode string
+	Time           time.Duration // for one answer; 0: DefaultTime
+	Keep           time.Duration // how long an answer is kept; that a recipient is unknown, a tenth of it
+	Now            func() time.Time
+	Log            *slog.Logger
 }
 
 // Defaults of Options.
@@ -96,6 +100,7 @@ func New(o Options) (*Checker, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.Greeting, o.Mode = cmp.Or(o.Greeting, greeting), cmp.Or(o.Mode, "--verify")
 	if len(o.Program) == 0 {
 		self, err := os.Executable()
 		if err != nil {
@@ -169,17 +174,23 @@ func (c *Checker) current(ctx context.Context, now time.Time) (string, time.Dura
 
 // ask asks the child. One that ends while it is asked is started once more.
 func (c *Checker) ask(ctx context.Context, from, to address.Mailbox) (string, Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.o.Time)
-	defer cancel()
 	question := address.EncodeXText("<"+from.String()+">") + " " + address.EncodeXText(to.String())
-	line, err := c.once(ctx, question)
-	if errors.Is(err, errEnded) && ctx.Err() == nil {
-		line, err = c.once(ctx, question)
-	}
+	line, err := c.line(ctx, question)
 	if err != nil {
 		return "", Answer{}, err
 	}
 	return parseAnswer(line)
+}
+
+// line asks the child, and one that is started for that if it ends.
+func (c *Checker) line(ctx context.Context, question string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Time)
+	defer cancel()
+	line, err := c.once(ctx, question)
+	if errors.Is(err, errEnded) && ctx.Err() == nil {
+		line, err = c.once(ctx, question)
+	}
+	return line, err
 }
 
 // once asks one child.

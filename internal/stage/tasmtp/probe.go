@@ -1,0 +1,167 @@
+package tasmtp
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/postoffice"
+	"zmailer/internal/wire/smtpclient"
+)
+
+// Probe is what a next hop says of a recipient.
+type Probe struct {
+	Outcome status.Outcome // Delivered: it takes the recipient; Failed: it does not; else it is unknown now
+	Code    status.Code
+	Text    string // the reply or the reason, one line
+}
+
+// Probe asks the servers of a destination whether they take mail for a recipient, as a delivery
+// would: by the same routes, sources, TLS requirements and login. That no server can be asked,
+// that the name has none, and that a server refuses the null sender say nothing about the
+// recipient.
+func (r *Relay) Probe(ctx context.Context, channel, host, to string) Probe {
+	key := poolKey{channel: channel, host: host}
+	if !strings.HasPrefix(host, "unix:") {
+		key.host = strings.ToLower(host)
+		if len(r.zone.v4) > 0 {
+			key.from.v4 = r.zone.v4[0]
+		}
+		if len(r.zone.v6) > 0 {
+			key.from.v6 = r.zone.v6[0]
+		}
+	}
+	unknown := func(code status.Code, text string) Probe {
+		code.Class = 4
+		return Probe{Code: code, Text: strings.ReplaceAll(text, "\n", " ")}
+	}
+	dest, err := parseDestination(channel, key.host, r.port)
+	if err != nil {
+		return unknown(badSetup, err.Error())
+	}
+	if key.terms, err = r.security.terms(&dest, "", false, nil); err != nil {
+		return unknown(badSetup, err.Error())
+	}
+	l, why := r.connect(ctx, key, &dest)
+	if why != nil {
+		return unknown(why.code, why.reply)
+	}
+	// Nothing waits behind it: its time is over when the client's is.
+	stop := context.AfterFunc(ctx, func() { _ = l.conn.Close() })
+	res := l.conn.Verify(to)
+	if stop() {
+		_ = l.conn.Quit() // the answer is there
+	}
+	text := res.Reply.String()
+	if res.Err != nil {
+		text = brief(res.Err)
+	}
+	if res.Outcome == status.Deferred {
+		if res.Code.IsZero() {
+			res.Code = status.BadConnection
+		}
+		if res.Phase == smtpclient.PhaseMail && res.Err == nil {
+			text = "the null sender was answered: " + text
+		}
+		return unknown(res.Code, text)
+	}
+	return Probe{Outcome: res.Outcome, Code: res.Code, Text: strings.ReplaceAll(text, "\n", " ")}
+}
+
+// probers is how many recipients are asked for at the same time.
+const probers = 20
+
+// ProbeGreeting is the first line that ServeProbes writes.
+const ProbeGreeting = "zmailer probe 1"
+
+// ServeProbes answers requests, a line each, until in ends: "ID CHANNEL HOST ADDRESS", the last
+// two in xtext. The answers are lines "ID OUTCOME CODE TEXT", in the order in which they are
+// known; OUTCOME is deliverable, undeliverable or unknown.
+func ServeProbes(ctx context.Context, c Config, in io.Reader, out io.Writer) error {
+	if p, err := postoffice.OpenDir(c.PostOffice, 0, c.Strict); err == nil {
+		// MTA-STS policies are read. Nothing is written: a probe is no delivery.
+		if f, ok := p.FS().(io.Closer); ok {
+			defer f.Close()
+		}
+		c.Security.Disk, c.Security.Look = p.FS(), true
+	}
+	c.Slots, c.Connections, c.Idle = probers, probers, 0
+	relay, err := NewRelay(c)
+	if err != nil {
+		return fmt.Errorf("start ta-smtp --probe: %w", err)
+	}
+	defer relay.Close()
+	return relay.serveProbes(ctx, in, out)
+}
+
+func (r *Relay) serveProbes(ctx context.Context, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex
+	var failed error
+	say := func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, err := io.WriteString(out, line+"\n"); err != nil && failed == nil {
+			failed = fmt.Errorf("answer: %w", err)
+			cancel() // the client is gone
+		}
+	}
+	say(ProbeGreeting)
+	var working sync.WaitGroup
+	places := make(chan struct{}, probers)
+	lines := bufio.NewReaderSize(in, 16<<10)
+	for ctx.Err() == nil {
+		line, err := lines.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			failed = errors.Join(failed, err)
+			break
+		}
+		f := strings.Fields(line)
+		if len(f) != 4 {
+			failed = errors.Join(failed, fmt.Errorf("a request is ID CHANNEL HOST ADDRESS, not %.80q", line))
+			break
+		}
+		host, err := address.DecodeXText(f[2])
+		to, terr := address.DecodeXText(f[3])
+		if err := errors.Join(err, terr); err != nil {
+			failed = errors.Join(failed, err)
+			break
+		}
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			continue
+		}
+		working.Go(func() {
+			defer func() { <-places }()
+			say(f[0] + " " + r.Probe(ctx, f[1], host, to).String())
+		})
+	}
+	working.Wait()
+	return failed
+}
+
+// String returns the answer as ServeProbes writes it: one line.
+func (p Probe) String() string {
+	word := map[status.Outcome]string{status.Delivered: "deliverable", status.Failed: "undeliverable"}[p.Outcome]
+	if word == "" {
+		word = "unknown"
+	}
+	text := strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f {
+			return ' '
+		}
+		return c
+	}, p.Text)
+	return word + " " + p.Code.String() + " " + strings.ToValidUTF8(text[:min(len(text), 400)], "")
+}

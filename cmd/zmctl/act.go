@@ -168,6 +168,10 @@ func (a *acting) printSum(sum *act.Sum) {
 		undo = "it cannot be undone"
 	case v == act.Expire && a.r.Silent:
 		undo = "zmctl undo opens them again while the message is in the queue"
+	case v == act.Expire && view.New(a.po, time.Now()).Runs("scheduler"):
+		undo = "the scheduler reports them to the senders now; zmctl undo opens only those that are not reported yet"
+	case v == act.Remove && a.r.Report:
+		undo = "zmctl undo puts it back, but a report that has gone out says that it was not delivered"
 	}
 	fmt.Fprintf(a.out, "%s of %s %s; order %s; %s\n", human.Count(sum.Recipients, "recipient"), human.Count(sum.Messages, "message"), v.Done, sum.Operation, undo)
 	s := view.New(a.po, time.Now())

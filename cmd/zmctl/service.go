@@ -61,10 +61,10 @@ docs/suspend.md.
 				&cli.StringFlag{Name: "reason", Usage: "with --accepting: record `TEXT`; zmctl status and orders show it"}},
 			Action: func(c *cli.Context) error { return runService(c, (*service.Service).Stop) },
 		}, {
-			Name: "restart", Usage: "stop the daemons and start them again", UsageText: "zmctl restart [--direct] [DAEMON...]",
+			Name: "restart", Usage: "stop the daemons and start them again", UsageText: "zmctl restart [--direct] [--if-running] [DAEMON...]",
 			Description: `Stops and starts the daemons. They read zmailer.conf again, which a reload does not do.
 ` + serviceHelp,
-			Flags:  []cli.Flag{direct, stopTimeout},
+			Flags:  []cli.Flag{direct, stopTimeout, &cli.BoolFlag{Name: "if-running", Usage: "without systemd: do nothing if no daemon runs"}},
 			Action: func(c *cli.Context) error { return runService(c, (*service.Service).Restart) },
 		},
 	}
@@ -105,6 +105,11 @@ func runService(c *cli.Context, do func(*service.Service, context.Context, []str
 	defer closeFS(po)
 	s := service.New(c.Context, settings, po, c.Bool("direct"))
 	s.LogFlags = logFlags(c)
+	if c.Bool("if-running") {
+		if st, err := s.Status(c.Context); err != nil || st == nil {
+			return err
+		}
+	}
 	if t := c.Duration("stop-timeout"); t > 0 {
 		s.StopTimeout = t
 	}

@@ -106,7 +106,10 @@ func (v *verb) command() *cli.Command {
 		args, examples = "HOST...", ""
 	}
 	undo := "It cannot be undone."
-	if v.Undo != "" {
+	switch {
+	case v.Verb == act.Expire:
+		undo = "A running scheduler sends the reports at once, and they cannot be undone; zmctl undo opens what is\nnot reported yet."
+	case v.Undo != "":
 		undo = "zmctl undo " + v.Undo + "."
 	}
 	return &cli.Command{

@@ -41,5 +41,9 @@ if [ -d /run/systemd/system ]; then
 	elif [ "$1" = configure ]; then
 		$invoke start zmailer.target || true
 	fi
+elif [ -n "$upgrade" ]; then
+	# Without systemd the daemons of zmctl start run on with the old programs otherwise.
+	$lib/zmctl --config /etc/zmailer/zmailer.conf restart --direct --if-running >/dev/null ||
+		echo "zmailer: the daemons are those of the old version still; mend what is wrong, then: zmctl restart" >&2
 fi
 exit 0

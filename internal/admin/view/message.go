@@ -124,7 +124,7 @@ func (m *Message) From() string {
 		return "(not known)"
 	}
 	if !m.HasSender {
-		return "(owner of the file)"
+		return "(local user)"
 	}
 	return "<" + m.Sender + ">"
 }

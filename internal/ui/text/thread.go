@@ -79,17 +79,16 @@ func PrintThreads(w io.Writer, list []mailq.ThreadInfo) error {
 		trouble = t.Width // the table cuts it
 	}
 	fmt.Fprint(t, p.Heading("THREAD\tSTATE\tN\tR\tRUN\tTRIED\tWAIT\tOLDEST\tTROUBLE\n"))
-	messages, recipients := 0, 0
+	recipients := 0
 	for i := range list {
 		x := &list[i]
-		messages, recipients = messages+x.Messages, recipients+x.Recipients
+		recipients += x.Recipients
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\n", p.Bold(human.Clean(x.Channel)+"/"+human.Clean(x.Host)), p.State(x.State, x.State), x.Messages, x.Recipients, view.Places(x),
 			x.Attempts, view.Wait(x), human.Span(time.Duration(x.OldestSeconds)*time.Second), human.Cut(human.Clean(x.Trouble), trouble))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	// A message to several hosts is in several threads.
-	_, err := fmt.Fprintf(w, "%s, %s in %s\n", human.Count(len(list), "thread"), human.Count(recipients, "recipient"), human.Count(messages, "part")+" of messages")
+	_, err := fmt.Fprintf(w, "%s, %s\n", human.Count(len(list), "thread"), human.Count(recipients, "recipient"))
 	return err
 }

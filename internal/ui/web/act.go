@@ -37,7 +37,7 @@ func verbs() []verb {
 		{Name: "freeze", Label: "Freeze", Does: "they wait for an operator and do not expire", Undo: true, states: []string{"waiting", "suspended", "delivering", "held", "unserved", "accepted", "deferred"}},
 		{Name: "thaw", Label: "Thaw", Does: "frozen recipients are tried again, and their time begins anew", Undo: true, states: []string{"frozen"}},
 		{Name: "reroute", Label: "Route again", Does: "the router decides again where they go", states: []string{"waiting", "suspended", "held", "frozen", "unserved", "deferred"}},
-		{Name: "expire", Label: "Give up", Does: "they fail now, and the sender gets a report", Undo: true, Danger: true, states: []string{"waiting", "suspended", "held", "frozen", "unserved"}},
+		{Name: "expire", Label: "Give up", Does: "they fail now, and the sender gets a report, which cannot be taken back once it is sent", Undo: true, Danger: true, states: []string{"waiting", "suspended", "held", "frozen", "unserved"}},
 		{Name: "remove", Label: "Remove", Does: "they are taken out of the queue without a report", Undo: true, Danger: true},
 	}
 }

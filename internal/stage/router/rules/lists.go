@@ -120,7 +120,7 @@ func (x *expansion) listMembers(m address.Mailbox, path, domain string) (done, l
 	if x.trace != nil {
 		with := ""
 		if l.verp {
-			with = ", each named in it"
+			with = ", with the address of each recipient in it"
 		}
 		x.traceStep(m, "lists", at(filepath.Base(path), path), "%s, sender %s%s", showRights(l.rights), owner, with)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Rate is so many in a time. The zero value is no limit.
+// Rate limits events per interval. The zero value is no limit.
 type Rate struct {
 	N   int
 	Per time.Duration

@@ -37,7 +37,10 @@ func (k *Key) Published(texts []string) error {
 	if err != nil {
 		return err
 	}
-	why := errors.New("no text of the record is a key")
+	if len(texts) == 0 {
+		return errors.New("not in DNS: publish the TXT record that zmctl dkim newkey printed, or wait until your name servers have it")
+	}
+	why := errors.New("the TXT record there has no DKIM key: it must have p=")
 	for _, text := range texts {
 		tags := tagsOf(text)
 		p, ok := tags["p"]

@@ -52,8 +52,9 @@ type Config struct {
 	Ports
 	Clients
 	Times
-	Access  policy.Config // its Hostname and Log are those here
-	Filters Filters
+	Pregreet Pregreet
+	Access   policy.Config // its Hostname and Log are those here
+	Filters  Filters
 	// BodyRulesSize is how much of each part's body the rules in body-rules look at; 0: the
 	// default.
 	BodyRulesSize int
@@ -191,6 +192,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		BodyRulesSize: int(get(s, s.Size, "BODYRULESSIZE", contentrules.DefaultBodySize)),
 		Times:         Times{MinRate: get(s, c.Int, "MINRATE", DefaultMinRate)},
 	}
+	out.Pregreet = Pregreet{Wait: get(s, s.Duration, "PREGREETWAIT", 0), Action: s.String("PREGREETACTION", pregreetEnforce), Keep: get(s, s.Duration, "PREGREETKEEP", 24*time.Hour)}
 	out.Hostname = s.all.Hostname()
 	out.Keeper = c.Keeper()
 	out.Access.Source.Keeper, out.Access.Keeper = out.Keeper, out.Keeper
@@ -283,7 +285,7 @@ func (s *settings) access() policy.Config {
 		Source:     table.Options{Timeout: get(s, s.Duration, "LOOKUPTIMEOUT", table.DefaultTimeout), Keep: get(s, s.Duration, "LOOKUPKEEP", table.DefaultTimeout)},
 		RelayNets:  s.nets("RELAYNETS", loopbackNets), ETRNNets: s.nets("ETRNNETS", loopbackNets),
 		RcptCheck: s.rcptCheck(), Probe: s.probe(),
-		Resolver:  s.String("RESOLVER", ""), DNSBL: s.dnsbl(), Greylist: s.greylist(),
+		Resolver: s.String("RESOLVER", ""), DNSBL: s.dnsbl(), Greylist: s.greylist(),
 	}
 }
 

@@ -46,12 +46,13 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		`LOCALNAMES="localnames db:names"`, "SENDERLOGIN=senders", "LOOKUPTIMEOUT=7s", "ETRNNETS=192.0.2.0/24",
 		"RCPTCHECK=yes", "RCPTCHECKTIME=2s", "RCPTCHECKKEEP=1h", "RCPTCHECKTROUBLE=defer",
 		`DNSBL_SITES="zen.example=127.0.0.[2..11]*3 allow.example*-2"`, "DNSBL_THRESHOLD=3", "DNSBL_ACTION=ignore", "DNSBL_TIMEOUT=4s",
-		"GREYLIST=rules", "GREYLISTDELAY=1m", "GREYLISTRETRY=1h", "GREYLISTKEEP=2d", "GREYLISTALLOW=0", "GREYLISTENTRIES=9", `GREYLISTEXEMPT="spf dnswl"`)
+		"PREGREETWAIT=6s", "PREGREETACTION=drop", "PREGREETKEEP=2h", "GREYLIST=rules", "GREYLISTDELAY=1m", "GREYLISTRETRY=1h", "GREYLISTKEEP=2d", "GREYLISTALLOW=0", "GREYLISTENTRIES=9", `GREYLISTEXEMPT="spf dnswl"`)
 	assert.Must(t, err)
 	net24 := netip.MustParsePrefix("192.0.2.0/24")
 	want := Config{
 		PostOffice: "/p", Strict: true, Hostname: "mx.example.org", RouterDir: "router3",
 		Ports:         Ports{Listen: on(session.RoleMX, "127.0.0.1:25", "[::1]:25")},
+		Pregreet:      Pregreet{Wait: 6 * time.Second, Action: "drop", Keep: 2 * time.Hour},
 		Times:         Times{MinRate: DefaultMinRate},
 		Clients:       Clients{Resolver: "127.0.0.1:53", HeaderNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, RulesExempt: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
 		BodyRulesSize: 3 << 10,

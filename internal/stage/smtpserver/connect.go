@@ -73,7 +73,7 @@ func (s *server) accept(nc net.Conn, p *session.Server) {
 		s.refuseConnection(nc, p.Role)
 		return
 	}
-	if p.Role == session.RoleSubmissions || s.ReverseLookup || session.Contains(s.ProxyNets, c.Client().Addr.Addr()) {
+	if p.Role == session.RoleSubmissions || s.ReverseLookup || s.mayTest(p.Role) || session.Contains(s.ProxyNets, c.Client().Addr.Addr()) {
 		go s.prepare(c)
 		return
 	}
@@ -123,7 +123,7 @@ func (s *server) prepare(c *connection) {
 			return
 		}
 	}
-	if s.admit(c) {
+	if s.admit(c) && s.waits(c) {
 		c.Serve()
 	}
 }

@@ -136,6 +136,9 @@ func (h *handler) Rcpt(r *session.Rcpt) *session.Reply {
 	if strings.EqualFold(r.To.Local, "postmaster") && r.To.Domain != "" && h.isOwnLiteral(r.To.Domain) {
 		r.To.Domain = "" // RFC 5321 section 4.5.1
 	}
+	if v := h.early(); v.Action != access.None {
+		return h.refuse(v, r.To)
+	}
 	d, v := h.tx.policy.Recipient(h.ctx, r.To)
 	if v.Action != access.None {
 		refused := h.refuse(v, r.To)

@@ -46,6 +46,7 @@ import (
 	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/policy/greylist"
 	"zmailer/internal/stage/smtpserver/policy/limits"
+	"zmailer/internal/stage/smtpserver/policy/remember"
 	"zmailer/internal/stage/smtpserver/session"
 )
 
@@ -76,7 +77,9 @@ type server struct {
 	meters       meters
 	flood        *slog.Logger // for what connections without a greeting can cause
 
-	drain             drain
+	drain   drain
+	greeted *remember.Table // clients that have waited for the greeting; nil: that is not tested
+
 	memory            memory
 	holders           holders
 	disk, authTrouble logging.Trouble
@@ -119,6 +122,11 @@ func Run(ctx context.Context, c Config) error {
 	defer s.ledger.Close()
 	defer s.rules.Close()
 	defer s.rules.CloseGreylist()
+	defer func() {
+		if s.greeted != nil {
+			s.greeted.Close()
+		}
+	}()
 	defer s.cancel()
 	if c.Confine == nil {
 		if listeners, err = c.listen(ctx); err != nil {
@@ -144,17 +152,16 @@ func newServer(c Config) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	var table func(name string) remember.Config
+	if c.Access.Greylist.On || c.Pregreet.Wait > 0 {
+		table = clientsTable(&c, po)
+	}
 	if g := &c.Access.Greylist; g.On {
-		if g.FS, err = clientsFS(c, po); err != nil {
-			// Known clients are tested again; mail goes on.
-			c.Log.Error("clients-trouble", "file", postoffice.Clients, "reason", err)
-			g.FS = nil
-		}
+		g.FS = table("").FS
 		if g.ExemptSPF {
 			g.SPF = spfPasses(checks.Config{SPF: true, Host: c.Hostname, Server: c.Resolver, Timeout: c.Filters.Checks.Timeout})
 		}
 	}
-	c.openVerify(po)
 	l, err := c.load()
 	if err != nil {
 		return nil, err
@@ -174,6 +181,7 @@ func newServer(c Config) (*server, error) {
 		Milters: c.Filters.Milters, TroubleAccepts: c.Filters.TroubleAccepts, Hostname: c.Hostname, DaemonName: c.Filters.DaemonName,
 		Connections: s.limits.Open, MaxSize: c.Limits.MaxSize, Log: c.Log,
 	})
+	s.greeted = openPregreet(&c, table)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if c.Loaded != nil {
 		c.Loaded()

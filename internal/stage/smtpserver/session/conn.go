@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"runtime/debug"
@@ -165,6 +166,35 @@ func (c *Conn) evictedReply() *Reply {
 	}
 	return replyEvicted
 }
+
+// AwaitGreeting sends the first line of a greeting of two, and waits whether the client speaks
+// before it gets the second; text is what it said. Clients have to wait (RFC 5321 section 4.3.1),
+// and programs that send spam often do not.
+func (c *Conn) AwaitGreeting(d time.Duration) (early bool, text string) {
+	c.out = append(append(append(c.out, "220-"...), c.config.Hostname...), " ESMTP Service ready\r\n"...)
+	if c.flush() != nil || !c.limit(d) {
+		return false, ""
+	}
+	c.inLine = true
+	space := c.space()
+	n, err := c.stream.Read(space)
+	if n > 0 {
+		c.full = n == len(space)
+		c.tail += n
+		return true, OneLine(string(space[:min(n, 100)]))
+	}
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		c.err = io.EOF
+	}
+	return false, ""
+}
+
+// Lives reports whether the connection has not ended.
+func (c *Conn) Lives() bool { return c.err == nil }
+
+// SetEarly notes that the client spoke before it was greeted.
+func (c *Conn) SetEarly() { c.client.Early = true }
 
 // greet sends the greeting.
 func (c *Conn) greet() {

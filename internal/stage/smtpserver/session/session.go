@@ -77,6 +77,7 @@ type Client struct {
 	User  string               // given by XCLIENT
 	// Mechanism is how User authenticated: the word behind AUTH, or XCLIENT.
 	Mechanism string
+	Early     bool // it spoke before it was greeted
 }
 
 // String returns the client's address and port for the log.

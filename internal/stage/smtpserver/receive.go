@@ -84,7 +84,7 @@ func (t *transaction) store(c *session.Content) (postoffice.Accepted, error) {
 	if err := c.CopyTo(out); err != nil {
 		return postoffice.Accepted{}, err
 	}
-	if by, err := t.followRules(); err != nil {
+	if by, err := t.followRules(c.Size()); err != nil {
 		return postoffice.Accepted{}, err
 	} else if by != "" {
 		return t.discard(by)
@@ -119,7 +119,7 @@ func (t *transaction) spool(c *session.Content) (postoffice.Accepted, error) {
 	if by := t.discardedBy(); by != "" {
 		return t.discard(by)
 	}
-	if by, err := t.followRules(); err != nil {
+	if by, err := t.followRules(c.Size()); err != nil {
 		return postoffice.Accepted{}, err
 	} else if by != "" {
 		return t.discard(by)

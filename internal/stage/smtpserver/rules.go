@@ -28,7 +28,7 @@ func (h *handler) beginRules() {
 	rules := h.contentRules.Current()
 	switch {
 	case !rules.Concern(from):
-		if h.client.User == "" || !h.rules.ChecksFrom() {
+		if (h.client.User == "" || !h.rules.ChecksFrom()) && !h.rules.AsksProgram() {
 			return
 		}
 		rules = contentrules.Rules{} // the header alone
@@ -46,7 +46,7 @@ func (h *handler) beginRules() {
 // content need not be stored.
 func (t *transaction) scanned(b []byte) error {
 	_, _ = t.scan.Write(b) // it never fails
-	if t.scan.TooLong() {
+	if t.scan.TooLong() && (t.envelope.Rules == rulesFollowed || t.client.User != "" && t.rules.ChecksFrom()) {
 		return &access.RefusedError{Verdict: access.Verdict{Action: access.Reject, Code: 552, Status: status.Code{Class: 5, Subject: 3, Detail: 4},
 			Text: "Message header too large", By: contentrules.HeaderFile}}
 	}
@@ -73,13 +73,13 @@ func (t *transaction) logRule(d *contentrules.Decision, decision string) {
 
 // followRules decides about the content that has come, by the rules about header and body and by
 // HEADERFROM. discardBy is the rule that discards the message; the error is a refusal.
-func (t *transaction) followRules() (discardBy string, err error) {
+func (t *transaction) followRules(size int64) (discardBy string, err error) {
 	if t.scan == nil {
 		return "", nil
 	}
 	o := t.scan.End()
 	if t.scan.TooLong() {
-		return "", t.scanned(nil)
+		return "", t.scanned(nil) // without a rule about it the router alone reads it
 	}
 	for i := range o.Notes {
 		word := "info"
@@ -103,5 +103,21 @@ func (t *transaction) followRules() (discardBy string, err error) {
 	case o.Hold != nil:
 		t.policy.Freeze(access.Verdict{Action: access.Freeze, Cause: rulesCause, Text: o.Hold.Text, By: o.Hold.Rule})
 	}
-	return "", nil
+	return "", t.askProgram(size)
+}
+
+// askProgram refuses a message that router.star rejects, for all of its recipients. It is not
+// asked about more recipients than are in memory: the router asks it again in any case.
+func (t *transaction) askProgram(size int64) error {
+	if t.written > 0 || !t.rules.AsksProgram() {
+		return nil
+	}
+	head, err := envelope.Append(nil, t.envelope)
+	if err != nil {
+		return err
+	}
+	if v := t.rules.CheckContent(t.ctx, append(head, t.scan.Header()...), size); v.Action != access.None {
+		return &access.RefusedError{Verdict: v}
+	}
+	return nil
 }

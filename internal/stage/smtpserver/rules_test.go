@@ -9,6 +9,7 @@ import (
 	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
+	"zmailer/internal/stage/smtpserver/policy"
 )
 
 // contentRuled is a server with rules about header and body.
@@ -162,4 +163,39 @@ func TestOp13FromFieldOfUsers(t *testing.T) {
 	// Other hosts' mail is not concerned.
 	r := start(t, func(c *Config) { c.Access.HeaderFrom = "sender" })
 	r.greeted().mail("jane@example.net", "b@example.com", "From: x@y\n\n", "250")
+}
+
+// Op10: the router's answer about router.star is the reply to the content; it is asked where there
+// is a program alone, and its absence is not a refusal.
+func TestOp10AnswerAboutTheProgramIsTheReply(t *testing.T) {
+	const child = "#!/bin/sh\necho 'zmailer rcpt-check 1'\nwhile read id what len size; do\n" +
+		"case $what in message) head=$(head -c $((len + 1)));\n" +
+		"case $head in *X-Bad*) echo \"$id refused 5.7.9 bad\";; *X-End*) exit 1;; *) echo \"$id known - \";; esac;;\n" +
+		"generation) echo \"$id generation - a 60\";; *) echo \"$id known - \";; esac; done\n"
+	for name, tt := range map[string]struct {
+		program  bool
+		deferred bool
+		header   string
+		reply    string
+	}{
+		"rejected":                     {true, false, "X-Bad: 1", "550 5.7.9 bad"},
+		"not rejected":                 {true, false, "X-Good: 1", "250"},
+		"no program":                   {false, false, "X-Bad: 1", "250"},
+		"a router that ends":           {true, false, "X-End: 1", "250"},
+		"a router that ends, deferred": {true, true, "X-End: 1", "451 4.3.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			texts := map[string]string{"child": child}
+			if tt.program {
+				texts["router.star"] = "def message(m): pass\n"
+			}
+			dir := files(t, texts)
+			r := start(t, func(c *Config) {
+				c.Access.Dir = dir
+				c.Access.RcptCheck = &policy.RcptCheck{Defer: tt.deferred}
+				c.Access.RcptCheck.Program = []string{"/bin/bash", dir + "/child"}
+			})
+			r.greeted().mail("a@example.net", "b@example.com", tt.header+"\n\ntext\n", tt.reply)
+		})
+	}
 }

@@ -165,6 +165,57 @@ func (v *Verifier) fate(from string, to address.Mailbox) (fate policy.Action, as
 	return fate, true
 }
 
+// Message asks router.star about a message of which all but the body is known: head is its
+// envelope and header as its file begins with them, size that of its content. RcptRefused: the
+// program rejects it for each recipient, so that its client need not be told 250.
+func (v *Verifier) Message(ctx context.Context, head []byte, size int64) (k Known) {
+	ctx, cancel := context.WithTimeout(ctx, v.limit)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			k = Known{Word: RcptTrouble, Text: fmt.Sprintf("the router panics on it: %v", p)}
+		}
+	}()
+	msg := message{ctx: ctx, uid: v.en.self, claim: &postoffice.Claim{Info: durable.Info{UID: v.en.self, ModTime: v.en.c.Now()}}}
+	var err error
+	if msg.head, err = envelope.Read(bytes.NewReader(head)); err != nil {
+		return Known{Word: RcptTrouble, Text: err.Error()}
+	}
+	msg.claim.Info.Size = msg.head.HeaderOffset + size
+	// What rules decide is decided; the message's own file has no body here.
+	msg.head.Rules = RulesFollowed
+	msg.id = msg.claim.ID.String()
+	msg.header.look(msg.head.Header)
+	w := v.en.idle.Get().(*worker)
+	defer v.en.idle.Put(w)
+	err = w.prepare(&msg)
+	defer msg.release(slog.New(slog.DiscardHandler))
+	if err != nil || msg.policy.program == nil {
+		// Frozen, put off, or an error of the program: the router does that to the message.
+		return Known{Word: RcptKnown}
+	}
+	for i := range msg.to {
+		m, err := address.Parse(msg.to[i].Address)
+		if err != nil {
+			return Known{Word: RcptKnown}
+		}
+		fate, _, err := w.fateOf(&msg, &msg.to[i], m, v.en.rules.Tables(), newExpansion(&msg, &msg.to[i], m, nil))
+		if err != nil || fate.Fate != policy.Reject {
+			return Known{Word: RcptKnown}
+		}
+		if i == 0 {
+			k = Known{Word: RcptRefused, Code: status.Code{Class: 5, Subject: 7, Detail: 1}, Text: fate.Text}
+			if c, ok := status.Parse(fate.Code); ok {
+				k.Code = c
+			}
+		}
+	}
+	if len(msg.to) == 0 {
+		return Known{Word: RcptKnown}
+	}
+	return k
+}
+
 // whyError returns what a client learns of a host of channel error
 // (docs/notes/error-channel.md). Errors in our files are not for it.
 func whyError(host string) (status.Code, string) {
@@ -223,6 +274,18 @@ func (v *Verifier) Serve(ctx context.Context, in io.Reader, out io.Writer) error
 		if line, err = lines.ReadSlice('\n'); err != nil {
 			break
 		}
+		if id, length, size, ok := parseMessage(line); ok {
+			head := make([]byte, length+1)
+			if _, err = io.ReadFull(lines, head); err != nil {
+				break
+			}
+			places <- struct{}{}
+			working.Go(func() {
+				defer func() { <-places }()
+				say(id + " " + v.Message(ctx, head[:length], size).String())
+			})
+			continue
+		}
 		id, from, to, perr := parseVerify(line)
 		if perr != nil {
 			err = perr
@@ -272,6 +335,20 @@ const maxVerifyText = 400
 
 // askGeneration is the request for Generation.
 const askGeneration = "generation"
+
+// maxHead is how long the envelope and header of a message may be. Bytes.
+const maxHead = 2 << 20
+
+// parseMessage reads "ID message LENGTH SIZE", behind which as many bytes and a newline follow.
+func parseMessage(line []byte) (id string, length int, size int64, ok bool) {
+	f := strings.Fields(string(line))
+	if len(f) != 4 || f[1] != "message" {
+		return "", 0, 0, false
+	}
+	length, err := strconv.Atoi(f[2])
+	size, serr := strconv.ParseInt(f[3], 10, 64)
+	return f[0], length, size, err == nil && serr == nil && length >= 0 && length <= maxHead && size >= 0
+}
 
 func parseVerify(line []byte) (id, from, to string, err error) {
 	f := bytes.Fields(line)

@@ -71,6 +71,7 @@ type Policy struct {
 	classes []class
 	senders sources
 	rates   sources
+	program *config.File[bool] // router.star: whether it is there; nil: the router is not asked
 	rcpts   *rcptcheck.Checker
 	prober  *rcptcheck.Prober // nil: next hops are not asked
 	reputation
@@ -112,6 +113,11 @@ func Open(c Config) (*Policy, error) {
 		p.rcpts, rerr = rcptcheck.New(check)
 		if c.Probe != nil && c.Probe.Command != nil {
 			p.prober = rcptcheck.NewProber(*c.Probe)
+		}
+		// The router reads the program itself; here it matters that there is one.
+		present := func(_ string, text []byte) (bool, error) { return len(text) > 0, nil }
+		if rerr == nil && c.Dir != "" {
+			p.program, rerr = config.OpenFile(filepath.Join(c.Dir, "router.star"), present, config.FileOptions{})
 		}
 	}
 	if err = errors.Join(err, nerr, derr, serr, lerr, rerr); err != nil {
@@ -367,6 +373,37 @@ func (p *Policy) Explain(ctx context.Context, f *access.Facts) (x Explanation, e
 	return x, nil
 }
 
+// AsksProgram reports whether the router is asked about the content of messages: there is a
+// router.star, and the router is asked at all (RCPTCHECK).
+func (p *Policy) AsksProgram() bool { return p.rcpts != nil && p.program != nil && p.program.Current() }
+
+// CheckContent asks the router what router.star decides about a message; None: it is not
+// rejected. head is its envelope and header.
+func (p *Policy) CheckContent(ctx context.Context, head []byte, size int64) access.Verdict {
+	a, err := p.rcpts.Content(ctx, head, size)
+	if err != nil {
+		return p.rcptFailed(err)
+	}
+	p.rcptTrouble.End(p.Log, "rcpt-check-recovered")
+	if a.Known {
+		return access.Verdict{}
+	}
+	return access.Verdict{Action: access.Reject, Code: 550, Status: a.Code, Text: a.Text, By: "router.star"}
+}
+
+// rcptFailed logs that the router cannot be asked now and returns the verdict meanwhile.
+func (p *Policy) rcptFailed(err error) access.Verdict {
+	does := "recipients are accepted unverified"
+	if p.RcptCheck.Defer {
+		does = "recipients are deferred"
+	}
+	p.rcptTrouble.Begin(p.Log, "rcpt-check-trouble", "reason", err, "advice", does)
+	if !p.RcptCheck.Defer {
+		return access.Verdict{}
+	}
+	return lookupTrouble("rcpt-check")
+}
+
 // verify asks the router whether the recipient in f exists; None: it does, or is not to be
 // verified. Mail of our own users is accepted without: they read the report of what cannot
 // be delivered. The sender address of other mail is mostly forged, and its owner would get
@@ -377,15 +414,7 @@ func (p *Policy) verify(ctx context.Context, f *access.Facts) access.Verdict {
 	}
 	a, err := p.rcpts.Check(ctx, f.From, f.To)
 	if err != nil {
-		does := "recipients are accepted unverified"
-		if p.RcptCheck.Defer {
-			does = "recipients are deferred"
-		}
-		p.rcptTrouble.Begin(p.Log, "rcpt-check-trouble", "reason", err, "advice", does)
-		if !p.RcptCheck.Defer {
-			return access.Verdict{}
-		}
-		return lookupTrouble("rcpt-check")
+		return p.rcptFailed(err)
 	}
 	p.rcptTrouble.End(p.Log, "rcpt-check-recovered")
 	if a.Known && a.Next.Channel != "" && p.prober != nil {

@@ -182,6 +182,17 @@ func (c *Checker) ask(ctx context.Context, from, to address.Mailbox) (string, An
 	return parseAnswer(line)
 }
 
+// Content asks what router.star decides about a message: head is its envelope and its header as
+// its message file begins with them, size that of its content. Known: it is not rejected.
+func (c *Checker) Content(ctx context.Context, head []byte, size int64) (Answer, error) {
+	line, err := c.line(ctx, fmt.Sprintf("message %d %d\n%s", len(head), size, head))
+	if err != nil {
+		return Answer{}, err
+	}
+	_, a, err := parseAnswer(line)
+	return a, err
+}
+
 // line asks the child, and one that is started for that if it ends.
 func (c *Checker) line(ctx context.Context, question string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Time)

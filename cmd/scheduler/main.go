@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/run/machine"
@@ -83,6 +84,7 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(cfg.Log)
+	lastgood.Use(settings, "scheduler", cfg.Log)
 	cfg.Service = sdnotify.FromEnvironment(cfg.Log)
 	machine.Share()
 	if err := enterSandbox(settings, &cfg); err != nil {

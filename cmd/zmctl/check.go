@@ -232,6 +232,15 @@ func tryCommand() *cli.Command {
 	}
 }
 
+func depthOf(c *cli.Context) check.Depth {
+	for _, d := range []check.Depth{check.Start, check.Restart} {
+		if c.Bool(string(d)) {
+			return d
+		}
+	}
+	return check.Everything
+}
+
 func checkConfigCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "check-config",
@@ -251,6 +260,7 @@ used, 78 it cannot.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object with a line for each message"},
 			&cli.BoolFlag{Name: "start", Usage: "check what a start could use: a file with an error may have a copy of what it had when it could be used"},
+			&cli.BoolFlag{Name: string(check.Restart), Hidden: true},
 			&cli.BoolFlag{Name: check.HereFlag, Hidden: true},
 		},
 		Action: func(c *cli.Context) error {
@@ -264,7 +274,7 @@ used, 78 it cannot.`,
 				}
 				settings, err = config.FromCLI(c) // as that user
 			}
-			found, err := check.ConfigAsDaemon(c.Context, settings, err, c.Bool("start"))
+			found, err := check.ConfigAsDaemon(c.Context, settings, err, depthOf(c))
 			if err != nil {
 				return err
 			}

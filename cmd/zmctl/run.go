@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/admin/check"
 	"zmailer/internal/admin/service"
 	"zmailer/internal/run/config"
 )
@@ -54,7 +55,7 @@ func runDaemons(c *cli.Context) error {
 		return err
 	}
 	settings, err := config.FromCLI(c)
-	if err := usable(c, settings, err, true); err != nil {
+	if err := usable(c, settings, err, check.Start); err != nil {
 		return err
 	}
 	if err := ensurePostoffice(c, settings); err != nil {

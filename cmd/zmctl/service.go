@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/setup"
 	"zmailer/internal/admin/view"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -86,7 +88,11 @@ func runService(c *cli.Context, do func(*service.Service, context.Context, []str
 	case c.Command.Name != "stop":
 		// A restart leaves what runs alone, unless all of the new configuration is right; a start
 		// may go on with copies of what is wrong now.
-		if err := usable(c, settings, err, c.Command.Name == "start"); err != nil {
+		depth := check.Restart
+		if c.Command.Name == "start" {
+			depth = check.Start
+		}
+		if err := usable(c, settings, err, depth); err != nil {
 			return err
 		}
 		if err := ensurePostoffice(c, settings); err != nil {
@@ -132,13 +138,13 @@ func runService(c *cli.Context, do func(*service.Service, context.Context, []str
 
 // usable prints what is wrong with a configuration, and returns an error if a start would fail.
 // parse is the error of reading zmailer.conf.
-func usable(c *cli.Context, settings *config.Config, parse error, start bool) error {
-	found, err := check.ConfigAsDaemon(c.Context, settings, parse, start)
+func usable(c *cli.Context, settings *config.Config, parse error, depth check.Depth) error {
+	found, err := check.ConfigAsDaemon(c.Context, settings, parse, depth)
 	if err != nil {
 		return err
 	}
 	for _, line := range found.Lines {
-		if line.Wrong || start && line.Held {
+		if line.Wrong || line.Held {
 			fmt.Fprintln(c.App.ErrWriter, line.Text)
 		}
 	}
@@ -227,10 +233,12 @@ scheduler reads a changed file within seconds. Then zmctl run reopens LOGFILE, a
 logrotate(8) requires after a rotation.
 
 router and smtpserver read changed tables and certificates automatically. No daemon reads
-zmailer.conf again: use zmctl restart.
+zmailer.conf again: the command names the settings that have changed since each daemon was
+started, and zmctl restart applies them. It checks the configuration first, as zmctl
+check-config does, and sends no signal if there are errors.
 
 Exit codes: 0 the signal was sent, 1 no scheduler is running, or the log cannot be opened, 64
-bad arguments.`,
+bad arguments, 78 the configuration cannot be used.`,
 		Action: runReload,
 	}
 }
@@ -240,11 +248,16 @@ func runReload(c *cli.Context) error {
 	if err := checkDaemons(names); err != nil {
 		return err
 	}
+	settings, err := config.FromCLI(c)
+	if err := usable(c, settings, err, check.Restart); err != nil {
+		return err
+	}
 	p, dir, err := open(c)
 	if err != nil {
 		return err
 	}
 	defer closeFS(p)
+	reportChanged(c, settings)
 	for _, name := range names {
 		if name != "scheduler" {
 			fmt.Fprintf(c.App.Writer, "%s reads changed tables automatically; for zmailer.conf use zmctl restart %s\n", name, name)
@@ -263,6 +276,23 @@ func runReload(c *cli.Context) error {
 		fmt.Fprintln(c.App.Writer, "the log continues in", st.Log)
 	}
 	return errors.Join(err, aerr)
+}
+
+// reportChanged names the settings that have changed since each daemon was started.
+func reportChanged(c *cli.Context, settings *config.Config) {
+	for _, daemon := range service.Daemons() {
+		store, err := lastgood.Open(settings.PostOffice(), daemon, slog.New(slog.DiscardHandler))
+		if err != nil {
+			continue // it has saved nothing
+		}
+		kept := store.Last(settings.File)
+		if kept == nil {
+			continue
+		}
+		if names := settings.Changed(kept.Text); len(names) > 0 {
+			fmt.Fprintf(c.App.Writer, "%s goes by older values of %s; zmctl restart %s applies them\n", daemon, strings.Join(names, ", "), daemon)
+		}
+	}
 }
 
 // hangUpScheduler makes the scheduler read its configuration.

@@ -73,7 +73,7 @@ func table() map[string]row {
 		".metrics.program":    {"bind+ unlinkat", ".metrics.router .web.token .web.samples log"},
 	}
 	for _, name := range []string{"public", "queue", "transport", "deferred", "freezer", "postman", "owners", "quarantine", "removed", "ledger",
-		"orders", "imports", "sts", "tlsrpt", "clients", "verify", "router", "router0"} {
+		"orders", "imports", "sts", "tlsrpt", "clients", "verify", "lastgood", "router", "router0"} {
 		rows[name+"/"] = row{dir, name}
 	}
 	for _, name := range []string{"router", "router0"} {

@@ -99,6 +99,8 @@ func spool(rel string) string {
 		return "owners/P"
 	case "quarantine", "removed":
 		return dir + "/T"
+	case "lastgood":
+		return "lastgood/T"
 	case "ledger":
 		return dir + "/" + digits.ReplaceAllString(name, "N")
 	}

@@ -33,6 +33,9 @@ type Loader struct {
 	Program string
 	// Check returns all errors and warnings, joined.
 	Check func(*config.Config) error
+	// Start returns those that keep the program from starting: a server that does not answer
+	// now is none.
+	Start func(*config.Config) error
 	// Fine returns what is printed when there is no error; nil: nothing.
 	Fine func(*config.Config) string
 }
@@ -41,12 +44,12 @@ type Loader struct {
 // by the loader of its stage (docs/HACKING.md).
 func Loaders() []Loader {
 	return []Loader{
-		{"zmctl", checkCommon, nil},
-		{"scheduler", checkScheduler, scheduler.Describe},
-		{"router", checkRouter, says("the router's tables can be used")},
-		{"smtpserver", smtpserver.CheckConfig, says("the files of smtpserver can be used")},
-		{"ta-smtp", tasmtp.CheckConfig, says("the tables of ta-smtp can be used")},
-		{"ta-mailbox", mailbox.CheckConfig, nil},
+		{"zmctl", checkCommon, checkCommon, nil},
+		{"scheduler", checkScheduler, checkScheduler, scheduler.Describe},
+		{"router", checkRouter, startRouter, says("the router's tables can be used")},
+		{"smtpserver", smtpserver.CheckConfig, smtpserver.CheckStart, says("the files of smtpserver can be used")},
+		{"ta-smtp", tasmtp.CheckConfig, tasmtp.CheckStart, says("the tables of ta-smtp can be used")},
+		{"ta-mailbox", mailbox.CheckConfig, startMailbox, nil},
 	}
 }
 
@@ -77,6 +80,26 @@ func checkRouter(c *config.Config) error {
 	return c.Locate(errors.Join(err, route.CheckTables(cfg.Config)))
 }
 
+func startRouter(c *config.Config) error {
+	cfg, err := router.ConfigFrom(c)
+	return c.Locate(errors.Join(err, route.CheckStart(cfg.Config)))
+}
+
+func startMailbox(c *config.Config) error {
+	_, err := mailbox.ConfigFrom(c)
+	return c.Locate(err)
+}
+
+// Depth is how much is checked.
+type Depth string
+
+// Depths.
+const (
+	Everything Depth = ""        // also what a program meets later, like a server that does not answer
+	Restart    Depth = "restart" // what keeps a program from starting
+	Start      Depth = "start"   // the same, where the copy of a file that cannot be used will do
+)
+
 // Configuration is what the programs report about a configuration.
 type Configuration struct {
 	Usable bool         `json:"usable"`
@@ -101,9 +124,8 @@ type ConfigLine struct {
 }
 
 // Config runs the loader of each program, as the user that this process is. parse is the error
-// of reading zmailer.conf, if there was one. start: a file with an error counts as usable if
-// the program has a copy of what it had when it could be used.
-func Config(settings *config.Config, parse error, start bool) *Configuration {
+// of reading zmailer.conf, if there was one.
+func Config(settings *config.Config, parse error, depth Depth) *Configuration {
 	c := &Configuration{Usable: true, Lines: []ConfigLine{}}
 	seen := map[string]bool{}
 	c.result("zmctl", parse, seen)
@@ -112,12 +134,16 @@ func Config(settings *config.Config, parse error, start bool) *Configuration {
 	}
 	for _, l := range Loaders() {
 		notes := &collector{}
-		if start {
+		do := l.Check
+		if depth != Everything {
+			do = l.Start
+		}
+		if depth == Start {
 			// Without a postoffice there are no copies.
 			notes.copies, _ = lastgood.Open(settings.PostOffice(), l.Program, slog.New(slog.DiscardHandler))
 		}
 		settings.SetKeeper(notes)
-		err := l.Check(settings)
+		err := do(settings)
 		settings.SetKeeper(nil)
 		notes.locate(settings)
 		if c.result(l.Program, errors.Join(err, notes.take()), seen) && l.Fine != nil {
@@ -240,9 +266,9 @@ const HereFlag = "as-daemon"
 
 // ConfigAsDaemon is Config as the user that a start would use: root has a process of its own
 // check, which becomes DAEMONUSER first.
-func ConfigAsDaemon(ctx context.Context, settings *config.Config, parse error, start bool) (*Configuration, error) {
+func ConfigAsDaemon(ctx context.Context, settings *config.Config, parse error, depth Depth) (*Configuration, error) {
 	if settings == nil || os.Geteuid() != 0 || settings.String("DAEMONUSER", "") == "" || confine.Check(settings) != nil {
-		return Config(settings, parse, start), nil
+		return Config(settings, parse, depth), nil
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -250,8 +276,8 @@ func ConfigAsDaemon(ctx context.Context, settings *config.Config, parse error, s
 	}
 	var stderr bytes.Buffer
 	args := []string{"check-config", "--json", "--" + HereFlag}
-	if start {
-		args = append(args, "--start")
+	if depth != Everything {
+		args = append(args, "--"+string(depth))
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env, cmd.Stderr = service.Environment(settings), &stderr

@@ -95,6 +95,10 @@ func Use(settings *config.Config, program string, log *slog.Logger) *Store {
 		return nil
 	}
 	settings.SetKeeper(s)
+	if text, err := os.ReadFile(settings.File); err == nil {
+		// What the program goes by, for zmctl reload to compare.
+		s.Good(settings.File, text, uint32(os.Geteuid()), nil)
+	}
 	return s
 }
 

@@ -169,3 +169,17 @@ func quote(text string) string {
 	}
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, `$`, `\$`).Replace(text) + `"`
 }
+
+// Changed returns the names of the settings whose values in c differ from those of another text
+// of zmailer.conf, in the order of Variables. What the command line has set is left out.
+func (c *Config) Changed(text []byte) (names []string) {
+	old := &Config{File: c.File, Dir: c.Dir, values: map[string]value{}}
+	// An old text was right when it was kept; what is wrong now is reported elsewhere.
+	_ = old.parse(c.File, string(text))
+	for _, v := range Variables() {
+		if now := c.values[v.Name]; !now.fixed && now.text != old.values[v.Name].text {
+			names = append(names, v.Name)
+		}
+	}
+	return names
+}

@@ -48,13 +48,24 @@ func (l *loaded) close() {
 // CheckConfig reads everything that a start reads and returns all errors, each with the line
 // of zmailer.conf or of the file that is wrong.
 func CheckConfig(c *config.Config) error {
+	cfg, err := checkStart(c)
+	return c.Locate(errors.Join(err, cfg.checkUsers(c)))
+}
+
+// CheckStart returns the errors that keep a server from starting.
+func CheckStart(c *config.Config) error {
+	_, err := checkStart(c)
+	return c.Locate(err)
+}
+
+func checkStart(c *config.Config) (Config, error) {
 	cfg, err := ConfigFrom(c)
 	cfg.Log = slog.New(slog.DiscardHandler)
 	l, lerr := cfg.load()
 	if lerr == nil {
 		l.close()
 	}
-	return c.Locate(errors.Join(err, lerr, cfg.checkUsers(c), cfg.checkAddresses(c)))
+	return cfg, errors.Join(err, lerr, cfg.checkAddresses(c))
 }
 
 // checkUsers asks the backend for what it needs.

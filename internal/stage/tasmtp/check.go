@@ -16,12 +16,21 @@ import (
 // CheckConfig reads everything that an agent reads when it starts or when it has use of
 // it: zmailer.conf and the tables beside it, with the keys that they name. The error
 // joins all problems.
-func CheckConfig(c *config.Config) error {
+func CheckConfig(c *config.Config) error { return check(c, true) }
+
+// CheckStart returns the errors that keep an agent from starting.
+func CheckStart(c *config.Config) error { return check(c, false) }
+
+// check reads the settings and files; keys: the keys that dkim names, too, which are read when
+// they are needed.
+func check(c *config.Config, keys bool) error {
 	err := errors.Join(checkRules(c, "replies", replies.Parse), checkRules(c, discardFile, discard.Parse))
 	cfg, cerr := ConfigFrom(c)
 	relay, rerr := NewRelay(cfg)
 	if rerr == nil {
-		rerr = relay.signer.keys.Check()
+		if keys {
+			rerr = relay.signer.keys.Check()
+		}
 		relay.Close()
 	}
 	return c.Locate(errors.Join(err, cerr, rerr))

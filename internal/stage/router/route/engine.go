@@ -163,6 +163,15 @@ func (en *Engine) NoteReason(dir string, id postoffice.SpoolID, what, why string
 	}
 }
 
+// CheckStart reads what New reads.
+func CheckStart(c Config) error {
+	en, err := New(nil, c)
+	if err == nil {
+		err = en.Close()
+	}
+	return err
+}
+
 // CheckTables reads what New reads, and all lists, asks each source once, and tries
 // router.star. It returns all errors, as *config.Error.
 func CheckTables(c Config) error {

@@ -171,8 +171,8 @@ func (c *File) checkRoutes(settings *config.Config) (list []error, err error) {
 	if settings.String("VIRTUALMAILBOXDOMAINS", "") != "" {
 		channel, _, _ := strings.Cut(settings.String("VIRTUALTRANSPORT", "virtual!"), "!")
 		if !c.serves(channel) {
-			list = append(list, &config.Error{File: c.Name, Reason: fmt.Sprintf(
-				"warning: no clause with a command serves channel %s, where mail for VIRTUALMAILBOXDOMAINS goes: it would wait until it expires; add a line %[1]s/* above a command that delivers it", channel)})
+			list = append(list, &config.Error{File: c.Name, Warning: true, Reason: fmt.Sprintf(
+				"no clause with a command serves channel %s, where mail for VIRTUALMAILBOXDOMAINS goes: it would wait until it expires; add a line %[1]s/* above a command that delivers it", channel)})
 		}
 	}
 	sources := strings.Fields(settings.String("ROUTES", ""))

@@ -33,6 +33,8 @@ func TestAccess(c Config, args []string, out io.Writer) error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	// A bad file is to be reported, and not replaced by the copy of the last good one.
+	c.Access.Keeper, c.Access.Source.Keeper = nil, nil
 	ctx := context.Background()
 	p, err := policy.Open(c.policy())
 	if err != nil {

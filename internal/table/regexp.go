@@ -40,7 +40,7 @@ const (
 )
 
 func openPatterns(s Source, o Options) (Table, error) {
-	file, err := config.OpenFile(s.Rest, parsePatterns, config.FileOptions{Required: true, Now: o.Now, Log: o.Log})
+	file, err := config.OpenFile(s.Rest, parsePatterns, config.FileOptions{Required: true, Keeper: o.Keeper, Now: o.Now, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,6 +32,7 @@ type remote struct {
 	o       Options
 	connect func(ctx context.Context) (*conn, error)
 	slots   *slots // one per connection that may be open
+	state   atomic.Int32
 
 	mu     sync.Mutex
 	idle   []*conn
@@ -69,15 +71,44 @@ func (r *remote) Lookup(ctx context.Context, key string) (Value, bool, error) {
 		reply, err = r.ask(limited, key)
 	}
 	if err != nil {
-		return r.failed(r.reason(ctx, limited, err))
+		err = r.reason(ctx, limited, err)
+		if ctx.Err() == nil {
+			r.inTrouble(err)
+		}
+		return r.failed(err)
 	}
 	switch reply.Status {
 	case socketmap.OK:
+		r.answers()
 		return Value{reply.Text, Nobody, r.source}, true, nil
 	case socketmap.NotFound:
+		r.answers()
 		return Value{}, false, nil
 	}
-	return r.failed(fmt.Errorf("it answers %s %s", reply.Status, reply.Text))
+	err = fmt.Errorf("it answers %s %s", reply.Status, reply.Text)
+	r.inTrouble(err)
+	return r.failed(err)
+}
+
+// States of a source, as the Keeper knows them.
+const (
+	stateUnasked int32 = iota
+	stateAnswers
+	stateTrouble
+)
+
+// answers ends the alarm about a source, also that of a process before this one.
+func (r *remote) answers() {
+	if r.state.Load() != stateAnswers && r.state.Swap(stateAnswers) != stateAnswers && r.o.Keeper != nil {
+		r.o.Keeper.Good(r.source, nil, 0, nil)
+	}
+}
+
+// inTrouble raises an alarm about a source that does not answer.
+func (r *remote) inTrouble(err error) {
+	if r.state.Swap(stateTrouble) != stateTrouble && r.o.Keeper != nil {
+		r.o.Keeper.Bad(r.source, err, false)
+	}
 }
 
 func (r *remote) failed(err error) (Value, bool, error) {

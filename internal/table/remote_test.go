@@ -386,3 +386,32 @@ func TestSettingIsPartedAtBlanksOutsideQuotes(t *testing.T) {
 		t.Errorf("got %+v, %v", a, err)
 	}
 }
+
+// notes is a config.Keeper that counts.
+type notes struct {
+	config.Keeper
+	bad, good int
+}
+
+func (n *notes) Good(string, []byte, uint32, error) { n.good++ }
+func (n *notes) Bad(string, error, bool)            { n.bad++ }
+
+func TestSourceThatDoesNotAnswerRaisesOneAlarm(t *testing.T) {
+	dir := t.TempDir()
+	answer, n := filepath.Join(dir, "answer"), &notes{}
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "program"), []byte("#!/bin/sh\nread x\ncat '"+answer+"'\n"), 0o755))
+	k := assert.Get(Open("exec:"+dir+"/program", Options{Name: "aliases", Dir: dir, Keeper: n}))(t)
+	defer k.Close()
+	for _, step := range []struct {
+		text      string
+		bad, good int
+	}{
+		{"11:TEMP broken,", 1, 0}, {"11:TEMP broken,", 1, 0}, {"9:NOTFOUND ,", 1, 1}, {"4:OK x,", 1, 1}, {"12:TIMEOUT late,", 2, 1}, {"4:OK x,", 2, 2},
+	} {
+		assert.Must(t, os.WriteFile(answer, []byte(step.text), 0o600))
+		_, _, _ = k.Lookup(context.Background(), "key")
+		if n.bad != step.bad || n.good != step.good {
+			t.Errorf("%s: raised %d and cleared %d times, want %d and %d", step.text, n.bad, n.good, step.bad, step.good)
+		}
+	}
+}

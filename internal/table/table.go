@@ -51,7 +51,7 @@ type Options struct {
 	Keep     time.Duration // how long answers are remembered, also "no such key"; 0: not at all
 	Parallel int           // lookups at the same time; 0: DefaultParallel
 	Programs string        // the directory of the program lookup; "": that of this program
-	Keeper   config.Keeper // of text files; may be nil
+	Keeper   config.Keeper // of text files, and of sources that do not answer; may be nil
 	Now      func() time.Time
 	Log      *slog.Logger
 }

@@ -1,15 +1,19 @@
 package e2e
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -232,16 +236,52 @@ func TestDomainClassesAreThoseOfPostfix(t *testing.T) {
 	}
 }
 
+// emptyMap serves a socketmap that has no key, until the returned function is called.
+func emptyMap(t *testing.T, path string) (away func()) {
+	t.Helper()
+	l := assert.Get(net.Listen("unix", path))(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			context.AfterFunc(ctx, func() { c.Close() })
+			serving.Go(func() {
+				for in := bufio.NewReader(c); ; {
+					if _, err := in.ReadString(','); err != nil {
+						return
+					}
+					if _, err := c.Write([]byte("9:NOTFOUND ,")); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	away = sync.OnceFunc(func() {
+		l.Close()
+		cancel()
+		serving.Wait()
+	})
+	t.Cleanup(away)
+	return away
+}
+
 // Op9: what RCPT answers follows the tables and router.star within seconds, although answers are
 // kept for ten minutes, and a table that cannot be asked is 451.
 func TestRecipientCheckFollowsTheTables(t *testing.T) {
+	socket := filepath.Join(openDir(t), "map")
+	away := emptyMap(t, socket)
 	s := start(t, nil, func(s *suite.Suite) {
 		s.Settings = map[string]string{
 			"RELAYNETS": "192.0.2.1", "SMTPERRORS": "0", "RCPTCHECKTIME": "30s", "LOOKUPKEEP": "0",
 			"VIRTUALMAILBOXDOMAINS": "boxes", "VIRTUALMAILBOXBASE": "/var/vmail",
 			"VIRTUALUIDMAPS": "5000", "VIRTUALGIDMAPS": "5000", "RELAYDOMAINS": "relay",
 		}
-		s.Settings["VIRTUALMAILBOXMAPS"] = `"mailboxes socket:unix:` + s.Dir + `/none"`
+		s.Settings["VIRTUALMAILBOXMAPS"] = `"mailboxes socket:unix:` + socket + `"`
 		s.Files["boxes"], s.Files["mailboxes"], s.Files["relay"] = "box.example\n", "carol@box.example carol/\n", "relay.example\n"
 	})
 	k := connect(t, s.SMTPAddr)
@@ -256,7 +296,9 @@ func TestRecipientCheckFollowsTheTables(t *testing.T) {
 		write(t, filepath.Join(filepath.Dir(s.Config()), name), text)
 	}
 	rcpt("carol@box.example", "250")
-	rcpt("dave@box.example", "451") // the second source might know him
+	rcpt("dave@box.example", "550 5.1.1")
+	away()
+	rcpt("erin@box.example", "451") // the second source might know her
 	rcpt("alice@mta.example", "250")
 	rcpt("x@relay.example", "250")
 	rcpt("x@else.example", "550 5.7.1")

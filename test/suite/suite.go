@@ -380,7 +380,7 @@ func (s *Suite) Left() ([]string, error) {
 		}
 		rel, err := filepath.Rel(s.PostOffice(), path)
 		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(rel, "owners/") &&
-			!strings.HasPrefix(rel, "ledger/") && !strings.HasPrefix(rel, "lastgood/") && (!strings.HasPrefix(rel, "imports/") || strings.HasPrefix(rel, "imports/import-")) && !strings.HasPrefix(rel, "orders/") && !strings.HasPrefix(rel, ".") && rel != "alarms" && rel != "suspensions" &&
+			!strings.HasPrefix(rel, "ledger/") && !strings.HasPrefix(rel, "lastgood/") && !strings.HasPrefix(rel, "verify/") && (!strings.HasPrefix(rel, "imports/") || strings.HasPrefix(rel, "imports/import-")) && !strings.HasPrefix(rel, "orders/") && !strings.HasPrefix(rel, ".") && rel != "alarms" && rel != "suspensions" &&
 			!strings.HasPrefix(d.Name(), "reason.") {
 			left = append(left, rel)
 		}

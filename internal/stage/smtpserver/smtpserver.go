@@ -162,6 +162,7 @@ func newServer(c Config) (*server, error) {
 			g.SPF = spfPasses(checks.Config{SPF: true, Host: c.Hostname, Server: c.Resolver, Timeout: c.Filters.Checks.Timeout})
 		}
 	}
+	c.openVerify(po)
 	l, err := c.load()
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ export CGO_ENABLED := $(CGO)
 LDFLAGS = -s -w -X zmailer/internal/run/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X zmailer/internal/run/config.Version=$(VERSION)
 PACKAGE ?= $(CURDIR)/var/package
 
-.PHONY: all build install man deb rpm package-root test smtp filters demo check fmt vet staticcheck archtest race cuts nexthop sessions disk e2e sendmail crash attack machines soak chaos bench bench-peers costs fuzz clean
+.PHONY: all build install man deb rpm package-root test smtp filters ecosystem demo check fmt vet staticcheck archtest race cuts nexthop sessions disk e2e sendmail crash attack machines soak chaos bench bench-peers costs fuzz clean
 
 all: build
 
@@ -163,6 +163,11 @@ smtp: build
 # what becomes of each case on both sides. As root, with the filters that .ci/run installs.
 filters: build
 	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 ./test/filters
+
+# Dovecot, mlmmj and certbot with our server, by the configuration that the pages in docs/
+# show. As root, with the programs that .ci/run installs.
+ecosystem: build
+	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 ./test/ecosystem
 
 # The real programs killed at each state-changing system call, then each of those calls
 # answered with errors; as root, with strace. CRASHFLAGS=-quick takes each step once.

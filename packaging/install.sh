@@ -69,6 +69,7 @@ documentation() {
 		if [ -e "$file" ]; then put 644 "$file" "$PREFIX/share/zmailer/$(basename "$file")"; fi
 	done
 	put 644 "$here/fail2ban/zmailer.conf" "$PREFIX/share/zmailer/fail2ban/zmailer.conf"
+	put 755 "$here/certbot/certbot-deploy" "$PREFIX/share/zmailer/certbot-deploy"
 	for page in "$here"/../docs/*.md "$here"/../README.md "$here"/../CHANGELOG.md; do
 		put 644 "$page" "$PREFIX/share/doc/zmailer/$(basename "$page")"
 	done

@@ -11,7 +11,7 @@ import (
 
 // stands are words that stand for others in texts, with ones that a command takes.
 var stands = map[string]string{
-	"ID": "S9977890A28CaS0WVYQu", "HOST": "far.example", "DIR": "/etc/zmailer", "FILE": "/etc/zmailer/routes",
+	"ID": "S9977890A28CaS0WVYQu", "HOST": "far.example", "IP": "192.0.2.66", "DIR": "/etc/zmailer", "FILE": "/etc/zmailer/routes",
 	"ADDRESS": "bob@far.example", "SENDER": "bob@far.example", "RCPT": "bob@far.example", "X": "far.example",
 	"TIME": "1h", "AGE": "1h", "N": "3", "USER": "alice", "TABLE": "aliases", "SHELL": "bash", "PATH": "/srv",
 	"ORDER": "20261121-064943-remove-28501",
@@ -19,7 +19,7 @@ var stands = map[string]string{
 
 // short are answers to a line that is right as far as it goes: it names a thing that the
 // system here does not have, or leaves out which messages it is for.
-var short = regexp.MustCompile(`no such |no message in |no order is named|needs a name|want a domain|does not say to whom|needs a domain|no terminal to ask on`)
+var short = regexp.MustCompile(`no such |no message in |no order is named|needs a name|want a domain|want the directory|does not say to whom|needs a domain|no terminal to ask on`)
 
 // talks are commands that go on, or change more than this test may.
 var talks = []string{"run", "start", "stop", "restart", "web", "top", "help", "freeze-service", "thaw-service"}

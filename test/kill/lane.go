@@ -241,6 +241,11 @@ func (l *lane) provoke(t Target) error {
 		return nil
 	}
 	signal := syscall.SIGKILL
+	if phase == Start {
+		if err := l.forget(program); err != nil {
+			return err
+		}
+	}
 	if phase == Stop {
 		signal = syscall.SIGTERM
 		if strings.HasPrefix(program, "ta-") {
@@ -260,6 +265,18 @@ func (l *lane) provoke(t Target) error {
 		}
 	}
 	return nil
+}
+
+// forget removes a program's copies of tables: its next start writes them, which it does only
+// if they are not there or differ.
+func (l *lane) forget(program string) error {
+	list, err := filepath.Glob(filepath.Join(l.suite.PostOffice(), postoffice.LastGood, program, "*"))
+	for _, name := range list {
+		if rerr := os.Remove(name); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	return err
 }
 
 // audit compares, and keeps for the trial what was not found before.

@@ -27,7 +27,7 @@ A daemon that exits is started again, first after --restart-pause, then after tw
 up to sixty times the first pause; after a run of that length the first pause applies again. A
 configuration is checked first, as zmctl check-config --start does; zmctl exits 78 if it cannot
 be used. A daemon that exits 78 nevertheless when it is first started is not started again
-until zmctl start; the others go on.
+until zmctl start; the others go on. With --strict all are stopped, and zmctl exits 78.
 
 SIGTERM or SIGINT stops smtpserver, then router, then scheduler; each may finish its current
 work until --stop-timeout, then it is killed. If zmctl itself is killed, the kernel kills the

@@ -203,8 +203,8 @@ func runPasswd(c *cli.Context) error {
 	if err := passwd.CheckUser(change.User); err != nil {
 		return cli.Exit(err, config.ExitUsage)
 	}
-	settings, err := config.FromCLI(c)
-	if settings == nil || err != nil && c.String("file") == "" {
+	settings, err := accountsSettings(c)
+	if err != nil {
 		return err
 	}
 	path, err := accountsFile(c, settings)
@@ -235,6 +235,19 @@ func runPasswd(c *cli.Context) error {
 		fmt.Fprintf(c.App.Writer, "%s: %s added\n", path, change.User)
 	}
 	return nil
+}
+
+// accountsSettings loads the configuration. A file of accounts that a flag names can be made before
+// zmailer.conf, and while one of its lines is wrong.
+func accountsSettings(c *cli.Context) (*config.Config, error) {
+	if c.String("file") == "" {
+		return config.FromCLI(c)
+	}
+	settings, _, err := config.ForInit(c)
+	if settings == nil {
+		return nil, err
+	}
+	return settings, nil
 }
 
 func accountsFile(c *cli.Context, settings *config.Config) (string, error) {

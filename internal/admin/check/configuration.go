@@ -280,7 +280,7 @@ func ConfigAsDaemon(ctx context.Context, settings *config.Config, parse error, d
 		args = append(args, "--"+string(depth))
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
-	cmd.Env, cmd.Stderr = service.Environment(settings), &stderr
+	cmd.Env, cmd.Stderr = append(service.Environment(settings), scheduler.LauncherHere), &stderr
 	out, err := cmd.Output()
 	found := &Configuration{}
 	if jerr := json.Unmarshal(out, found); jerr != nil {

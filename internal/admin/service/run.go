@@ -73,7 +73,7 @@ func NewRun(ctx context.Context, o Options) (r *Run, err error) {
 	}
 	dir := o.Settings.PostOffice()
 	r.s.Env, r.s.StopTimeout, r.s.Pause = Environment(o.Settings), o.StopTimeout, max(o.Pause, time.Millisecond)
-	r.s.Out, r.s.Err = o.Out, o.Err
+	r.s.Out, r.s.Err, r.s.Strict = o.Out, o.Err, o.Strict
 	release, err := lock(ctx, o.PostOffice)
 	if errors.Is(err, durable.ErrLocked) {
 		return r, err

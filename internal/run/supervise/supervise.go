@@ -7,8 +7,8 @@
 // scheduler nor a listener on its port.
 //
 // Diagnostics: a program that exits with config.ExitConfig at its first start is not started
-// again: every other start would end alike. The others go on; Run returns a *ConfigError when
-// all of them have ended so. Start returns ErrStopping while
+// again: every other start would end alike. The others go on, unless Strict is set; Run returns
+// a *ConfigError when all of them have ended so, with Strict at the first. Start returns ErrStopping while
 // everything is being stopped, and an error that names each program that ended instead of
 // becoming ready.
 package supervise
@@ -57,6 +57,7 @@ type Supervisor struct {
 	Env         []string
 	StopTimeout time.Duration // SIGTERM, then SIGKILL after this time
 	Pause       time.Duration // before the first restart of a program
+	Strict      bool          // a program that exits with config.ExitConfig at its first start stops all
 
 	programs []*program // in the order of stopping
 	now      func() time.Time
@@ -99,7 +100,8 @@ func newProgram(name, path string, args, first []string) *program {
 }
 
 // Run starts everything and returns when everything has ended: nil after ctx is done, a
-// *ConfigError if no program can use its configuration at its first start.
+// *ConfigError if no program can use its configuration at its first start, or with Strict if
+// one cannot.
 func (s *Supervisor) Run(ctx context.Context) error {
 	fatal := make(chan *program, len(s.programs))
 	ended := make(chan struct{})
@@ -114,7 +116,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.Log.Info("stopping")
 		case p := <-fatal:
 			// The others go on: mail that can be taken, routed or delivered is.
-			if gaveUp++; gaveUp < len(s.programs) {
+			if gaveUp++; gaveUp < len(s.programs) && !s.Strict {
 				s.Log.Error("daemon-refused", "daemon", p.name, "reason", &ConfigError{p.name}, "advice", "correct what its message above names, then zmctl start "+p.name)
 				continue
 			}

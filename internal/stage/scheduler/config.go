@@ -52,6 +52,10 @@ func ConfigFrom(c *config.Config) (engine.Config, error) {
 // already.
 const LauncherVariable = "AGENTSTARTER"
 
+// LauncherHere is an entry of the environment for a check that root asks for and another user
+// makes: a scheduler that root starts has a launcher, which stays root.
+const LauncherHere = LauncherVariable + "=here"
+
 // rootStarts reports whether agents are started by root: the scheduler, or its launcher.
 func rootStarts() bool { return os.Geteuid() == 0 || os.Getenv(LauncherVariable) != "" }
 

@@ -27,7 +27,10 @@ type handler struct {
 func (s *server) newHandler(c session.Client, p session.Peer) session.Handler {
 	h := &handler{server: s, client: c, score: s.rules.Score(c)}
 	h.login = login{server: s, client: &h.client}
-	h.tx = transaction{server: s, client: &h.client, conn: p, filters: s.filters.Session(s.ctx)}
+	// Field by field: a whole transaction would be made on the stack first, which would then
+	// be twice as large for the rest of an idle connection's life.
+	h.tx.server, h.tx.client, h.tx.conn = s, &h.client, p
+	h.tx.filters = s.filters.Session(s.ctx)
 	return h
 }
 

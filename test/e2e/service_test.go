@@ -101,7 +101,7 @@ func TestConfigurationIsCheckedAndReloaded(t *testing.T) {
 	if code != config.ExitConfig || !strings.Contains(said, "scheduler.conf:2:56: rate=much") {
 		t.Errorf("check-config of a bad one: %d\n%s", code, said)
 	}
-	exits(t, s, 0, "zmctl", "reload")
+	exits(t, s, config.ExitConfig, "zmctl", "reload")
 	event(t, s, "conf-refused")
 
 	// The agent checks what follows the level of tls=.

@@ -3,7 +3,10 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -36,6 +39,8 @@ LIMITS, HELP and, if configured, STARTTLS, REQUIRETLS, AUTH and ETRN.
 
 A full disk gets reply 452 and any other local error 451: the client keeps the message.
 SIGTERM or SIGINT stops it: it accepts no new connections and finishes open transactions.
+SIGHUP makes it read zmailer.conf again: the settings hold for new connections, except
+addresses, POSTOFFICE and others that conf-read in the log names as for a restart.
 Exit codes: 0 stopped by a signal, 1 cannot listen or continue, 64 bad flags, 78 bad
 configuration or no postoffice.`
 
@@ -71,7 +76,7 @@ func run(c *cli.Context) error {
 	}
 	defer logging.Flush(log)
 	store := lastgood.Use(settings, "smtpserver", log)
-	cfg, err := smtpserver.ConfigFrom(settings)
+	cfg, err := configure(c, settings, log)
 	if err != nil {
 		return err
 	}
@@ -82,9 +87,23 @@ func run(c *cli.Context) error {
 		}
 		return err
 	}
+	cfg.Service, cfg.Hangup = sdnotify.FromEnvironment(log), hangups()
+	cfg.Reread = func() (smtpserver.Config, []string, error) { return reread(c, store, log) }
+	if cfg.Activated, err = listen.Activated(); err != nil {
+		return cli.Exit(err, config.ExitConfig)
+	}
+	return serve(c.Context, settings, cfg)
+}
+
+// configure makes the configuration of settings and flags.
+func configure(c *cli.Context, settings *config.Config, log *slog.Logger) (smtpserver.Config, error) {
+	cfg, err := smtpserver.ConfigFrom(settings)
+	if err != nil {
+		return cfg, err
+	}
 	if addrs := c.StringSlice("listen"); len(addrs) > 0 {
 		if err = smtpserver.CheckListen(addrs); err != nil {
-			return cli.Exit("--listen: "+err.Error(), config.ExitUsage)
+			return cfg, cli.Exit("--listen: "+err.Error(), config.ExitUsage)
 		}
 		cfg.Listen[session.RoleMX], cfg.ListenUnset = addrs, false
 	}
@@ -92,9 +111,32 @@ func run(c *cli.Context) error {
 		cfg.Limits.MaxConnections = c.Int("max-connections")
 	}
 	cfg.ReadTimeout, cfg.WriteTimeout, cfg.StopTimeout = c.Duration("timeout"), c.Duration("timeout"), c.Duration("stop-timeout")
-	cfg.Log, cfg.Service = log, sdnotify.FromEnvironment(log)
-	if cfg.Activated, err = listen.Activated(); err != nil {
-		return cli.Exit(err, config.ExitConfig)
+	cfg.Log = log
+	return cfg, nil
+}
+
+// hangups returns the signals that ask for zmailer.conf to be read again.
+func hangups() <-chan os.Signal {
+	c := make(chan os.Signal, 1) // further ones while one is answered are one
+	signal.Notify(c, syscall.SIGHUP)
+	return c
+}
+
+// reread reads zmailer.conf again, and returns the names of the settings that have changed
+// since it was read last.
+func reread(c *cli.Context, store *lastgood.Store, log *slog.Logger) (cfg smtpserver.Config, changed []string, err error) {
+	var kept *config.Kept
+	settings, err := config.FromCLI(c)
+	if err != nil {
+		return cfg, nil, err
 	}
-	return serve(c.Context, settings, cfg)
+	if store != nil {
+		if kept = store.Last(settings.File); kept != nil {
+			changed = settings.Changed(kept.Text)
+		}
+		settings.SetKeeper(store)
+	}
+	cfg, err = configure(c, settings, log)
+	cfg.Loaded = func() { store.Follows(settings) }
+	return cfg, changed, settings.Locate(err)
 }

@@ -232,9 +232,11 @@ configuration stays; zmctl check-config checks the file in advance. Without a re
 scheduler reads a changed file within seconds. Then zmctl run reopens LOGFILE, as
 logrotate(8) requires after a rotation.
 
-router and smtpserver read changed tables and certificates automatically. No daemon reads
-zmailer.conf again: the command names the settings that have changed since each daemon was
-started, and zmctl restart applies them. It checks the configuration first, as zmctl
+router and smtpserver read changed tables and certificates automatically. smtpserver reads
+zmailer.conf again, if zmctl run started it: settings hold for new connections, except those
+that conf-read in its log names as for a restart (with systemd: systemctl reload
+zmailer-smtpserver). For router and scheduler the command names the settings that have changed
+since they were started, and zmctl restart applies them. It checks the configuration first, as zmctl
 check-config does, and sends no signal if there are errors.
 
 Exit codes: 0 the signal was sent, 1 no scheduler is running, or the log cannot be opened, 64
@@ -259,8 +261,18 @@ func runReload(c *cli.Context) error {
 	defer closeFS(p)
 	reportChanged(c, settings)
 	for _, name := range names {
-		if name != "scheduler" {
+		if name == "router" {
 			fmt.Fprintf(c.App.Writer, "%s reads changed tables automatically; for zmailer.conf use zmctl restart %s\n", name, name)
+		}
+	}
+	if len(names) == 0 || slices.Contains(names, "smtpserver") {
+		st, err := service.Ask(c.Context, dir, service.Request{Do: "hangup", Daemons: []string{"smtpserver"}})
+		switch {
+		case errors.Is(err, service.ErrNoRun): // systemctl reload zmailer-smtpserver
+		case err != nil:
+			return err
+		case st != nil:
+			fmt.Fprintln(c.App.Writer, "smtpserver reads zmailer.conf for new connections; its log has conf-read, with what needs a restart, or conf-refused")
 		}
 	}
 	if len(names) > 0 && !slices.Contains(names, "scheduler") {

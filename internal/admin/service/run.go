@@ -210,14 +210,14 @@ func (r *Run) handle(sig os.Signal) {
 		r.stop() // the terminal has hung up
 	default:
 		if err := r.reload(); err != nil {
-			r.s.Log.Error("signal", "daemon", "scheduler", "reason", err)
+			r.s.Log.Error("signal", "reason", err)
 		}
 	}
 }
 
-// reload reopens the log and has the scheduler read its configuration.
+// reload reopens the log and has scheduler and smtpserver read their configuration.
 func (r *Run) reload() error {
-	return errors.Join(r.reopen(), r.s.Signal("scheduler", syscall.SIGHUP))
+	return errors.Join(r.reopen(), r.s.Signal("scheduler", syscall.SIGHUP), r.s.Signal("smtpserver", syscall.SIGHUP))
 }
 
 // reopen continues in the log file that has taken the place of a rotated one.

@@ -95,11 +95,18 @@ func Use(settings *config.Config, program string, log *slog.Logger) *Store {
 		return nil
 	}
 	settings.SetKeeper(s)
+	s.Follows(settings)
+	return s
+}
+
+// Follows notes what zmailer.conf the program goes by, for zmctl reload to compare.
+func (s *Store) Follows(settings *config.Config) {
+	if s == nil {
+		return
+	}
 	if text, err := os.ReadFile(settings.File); err == nil {
-		// What the program goes by, for zmctl reload to compare.
 		s.Good(settings.File, text, uint32(os.Geteuid()), nil)
 	}
-	return s
 }
 
 // Open opens the store in a postoffice, and makes what is missing for its owner.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,6 +71,10 @@ type Config struct {
 	Confine func() error
 	// Loaded is called when all files were read. May be nil.
 	Loaded func()
+	// Hangup asks for the settings to be read again, by Reread, which also returns the names of
+	// those that have changed; they hold for new connections. May be nil.
+	Hangup <-chan os.Signal
+	Reread func() (c Config, changed []string, err error)
 	// Ready is called once with the addresses listened on, when connections are
 	// accepted. May be nil.
 	Ready func([]net.Addr)

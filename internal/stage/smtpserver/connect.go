@@ -38,19 +38,23 @@ func (s *server) newProtocol(role session.Role) *session.Server {
 }
 
 // newConnection makes a connection and counts it; nil: there is no place for it, or we are
-// stopping.
-func (s *server) newConnection(c net.Conn, p *session.Server) *connection {
-	n := &connection{role: p.Role}
+// stopping. retired: it is for the server that has taken this one's place.
+func (s *server) newConnection(c net.Conn, p *session.Server) (n *connection, retired bool) {
+	n = &connection{role: p.Role}
 	n.Conn = p.NewConn(c, func() { s.closed(n) })
 	n.OnLogin(func() { s.isOurs(n) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.retired {
+		return nil, true
+	}
 	if s.stopping || !s.takePlace(n) {
-		return nil
+		return nil, false
 	}
 	s.connections[n] = struct{}{}
+	s.open++
 	s.meters.connections.With(string(p.Role)).Add(1)
-	return n
+	return n, false
 }
 
 // closed ends the count of a connection.
@@ -60,26 +64,36 @@ func (s *server) closed(c *connection) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.connections, c)
+	if _, ok := s.connections[c]; ok {
+		delete(s.connections, c)
+		s.open--
+		s.closeIfUnused()
+	}
 	s.leavePlace(c)
 	s.endIfIdle()
 }
 
 // accept serves a connection that a listener has accepted. It does not block: if something
-// has to be waited for before the greeting, another goroutine does.
-func (s *server) accept(nc net.Conn, p *session.Server) {
-	c := s.newConnection(nc, p)
+// has to be waited for before the greeting, another goroutine does. False: the connection is for
+// the server that has taken this one's place.
+func (s *server) accept(nc net.Conn, role session.Role) bool {
+	p := s.protocols[role]
+	c, retired := s.newConnection(nc, p)
+	if retired {
+		return false
+	}
 	if c == nil {
 		s.refuseConnection(nc, p.Role)
-		return
+		return true
 	}
 	if p.Role == session.RoleSubmissions || s.ReverseLookup || s.mayTest(p.Role) || session.Contains(s.ProxyNets, c.Client().Addr.Addr()) {
 		go s.prepare(c)
-		return
+		return true
 	}
 	if s.admit(c) {
 		go c.Serve()
 	}
+	return true
 }
 
 // refuseConnection answers a connection above SMTPCONNECTIONS.

@@ -28,9 +28,8 @@ func clientUnderClock(t *testing.T, minRate int, addr string, role session.Role,
 		config.Users = UsersConfig{Source: "file:" + users, Plaintext: true}
 		config.XClientNets = config.Limits.Exempt
 		s := assert.Get(newServer(config))(t)
-		port := s.newProtocol(role)
 		ours, theirs := net.Pipe()
-		s.accept(from{theirs, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 1025))}, port)
+		s.accept(from{theirs, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 1025))}, role)
 		p := &client{t, ours, bufio.NewReader(ours)}
 		p.expect("220")
 		p.say("EHLO c", "250")

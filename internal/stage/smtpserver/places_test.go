@@ -73,7 +73,7 @@ func (c *crowd) connect(addr string, role session.Role) *client {
 	c.t.Cleanup(func() { here.Close() })
 	a := net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 1025))
 	p := &client{c.t, here, bufio.NewReader(here)}
-	go c.s.accept(from{there, a}, c.s.newProtocol(role))
+	go c.s.accept(from{there, a}, role)
 	synctest.Wait()
 	return p
 }

@@ -29,6 +29,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"zmailer/internal/disk/durable"
@@ -60,11 +61,11 @@ const (
 	killGrace = 10 * time.Second
 )
 
-// server is what all connections share.
+// server is what the connections of one state of the settings share. A reload makes another one
+// for the connections that come then.
 type server struct {
 	Config
-	po      *postoffice.PostOffice
-	ledger  *ledger.Journal
+	*shared
 	rules   *policy.Policy
 	limits  *limits.Limits
 	users   auth.Backend    // nil: no one can authenticate
@@ -74,11 +75,21 @@ type server struct {
 	contentRules *contentrules.Set
 	certs        *listen.Certificates // nil: no TLS
 	protocols    map[session.Role]*session.Server
-	meters       meters
-	flood        *slog.Logger // for what connections without a greeting can cause
+
+	open    int  // its connections; mu guards it
+	retired bool // another server has taken its place; mu guards it
+}
+
+// shared is what all connections share, whatever settings they began with.
+type shared struct {
+	po     *postoffice.PostOffice
+	ledger *ledger.Journal
+	meters meters
+	flood  *slog.Logger // for what connections without a greeting can cause
 
 	drain   drain
 	greeted *remember.Table // clients that have waited for the greeting; nil: that is not tested
+	grey    *greylist.List  // nil: no greylisting
 
 	memory            memory
 	holders           holders
@@ -120,7 +131,6 @@ func Run(ctx context.Context, c Config) error {
 		return errors.Join(err, listen.CloseAll(listeners))
 	}
 	defer s.ledger.Close()
-	defer s.rules.Close()
 	defer s.rules.CloseGreylist()
 	defer func() {
 		if s.greeted != nil {
@@ -136,8 +146,8 @@ func Run(ctx context.Context, c Config) error {
 	return s.serve(ctx, listeners)
 }
 
-// newServer fills in what c leaves open and opens the postoffice, the rules and the users.
-func newServer(c Config) (*server, error) {
+// setDefaults fills in what c leaves open.
+func (c *Config) setDefaults() {
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, defaultTimeout)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, defaultTimeout)
 	c.StopTimeout = cmp.Or(c.StopTimeout, defaultStopTimeout)
@@ -148,6 +158,11 @@ func newServer(c Config) (*server, error) {
 	if c.Users.Delay <= 0 {
 		c.Users.Delay = defaultAuthDelay
 	}
+}
+
+// newServer fills in what c leaves open and opens the postoffice, the rules and the users.
+func newServer(c Config) (*server, error) {
+	c.setDefaults()
 	po, err := openPostOffice(c)
 	if err != nil {
 		return nil, err
@@ -167,27 +182,42 @@ func newServer(c Config) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	h := &shared{
+		po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}), meters: newMeters(c.Metrics), flood: logging.Bounded(c.Log),
+		memory: memory{most: c.Limits.Memory, log: c.Log}, connections: map[*connection]struct{}{}, idle: make(chan struct{}),
+	}
 	if g := &c.Access.Greylist; g.On {
 		g.Config.Log = c.Log
-		l.rules.SetGreylist(greylist.Open(g.Config))
+		h.grey = greylist.Open(g.Config)
+	}
+	h.greeted = openPregreet(&c, table)
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	s := h.server(c, l, limits.New(c.Limits.Config))
+	if c.Loaded != nil {
+		c.Loaded()
+	}
+	return s, nil
+}
+
+// server returns a server with settings and what they name.
+func (h *shared) server(c Config, l loaded, counts *limits.Limits) *server {
+	if h.grey != nil {
+		l.rules.SetGreylist(h.grey)
 	}
 	check := c.Filters.Checks
 	check.Host = c.Hostname
 	s := &server{
-		Config: c, flood: logging.Bounded(c.Log), po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}),
-		limits: limits.New(c.Limits.Config), memory: memory{most: c.Limits.Memory, log: c.Log}, checks: checks.New(check), certs: l.certs, users: l.users, rules: l.rules, contentRules: l.content, meters: newMeters(c.Metrics),
-		connections: map[*connection]struct{}{}, idle: make(chan struct{}), protocols: map[session.Role]*session.Server{},
+		Config: c, shared: h, limits: counts, checks: checks.New(check), certs: l.certs, users: l.users, rules: l.rules, contentRules: l.content,
+		protocols: map[session.Role]*session.Server{},
 	}
 	s.filters = content.NewFilters(content.FilterConfig{
 		Milters: c.Filters.Milters, TroubleAccepts: c.Filters.TroubleAccepts, Hostname: c.Hostname, DaemonName: c.Filters.DaemonName,
 		Connections: s.limits.Open, MaxSize: c.Limits.MaxSize, Log: c.Log,
 	})
-	s.greeted = openPregreet(&c, table)
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	if c.Loaded != nil {
-		c.Loaded()
+	for _, role := range []session.Role{session.RoleMX, session.RoleSubmission, session.RoleSubmissions, session.RoleLMTP} {
+		s.protocols[role] = s.newProtocol(role)
 	}
-	return s, nil
+	return s
 }
 
 // openVerify has the prober use the postoffice's cache.
@@ -294,16 +324,17 @@ func (c *Config) listensFor(role session.Role) bool {
 
 // serve accepts on every listener until ctx is done or one of them fails for good.
 func (s *server) serve(ctx context.Context, listeners []*listen.Listener) error {
-	for _, l := range listeners {
-		if s.protocols[l.Role] == nil {
-			s.protocols[l.Role] = s.newProtocol(l.Role)
-		}
-	}
+	var current atomic.Pointer[server]
+	current.Store(s)
 	failed := make(chan error, len(listeners))
 	var running sync.WaitGroup
 	for _, l := range listeners {
 		running.Go(func() {
-			if err := l.Serve(func(c net.Conn) { s.accept(c, s.protocols[l.Role]) }); !errors.Is(err, net.ErrClosed) {
+			accept := func(c net.Conn) {
+				for !current.Load().accept(c, l.Role) { // it was retired meanwhile
+				}
+			}
+			if err := l.Serve(accept); !errors.Is(err, net.ErrClosed) {
 				failed <- fmt.Errorf("accept on %s: %w", l.Addr(), err)
 			}
 		})
@@ -324,14 +355,93 @@ func (s *server) serve(ctx context.Context, listeners []*listen.Listener) error 
 	stopWatch := s.Service.Watch(listen.NewLiveness(listeners, s.Service.Alive).Check)
 	s.Service.Ready("serves %s", strings.Join(names, ", "))
 	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
+	for serving := true; serving; {
+		select {
+		case <-ctx.Done():
+			serving = false
+		case err = <-failed:
+			serving = false
+		case <-s.Hangup:
+			old := current.Load()
+			if next, changed := old.reload(); next != nil {
+				current.Store(next)
+				old.retire()
+				next.reread(changed)
+			}
+		}
 	}
 	stopWatch()
 	s.Service.Stopping()
 	// Nothing is lost by closing a listener; its Serve returns whatever Close returns.
 	_ = listen.CloseAll(listeners)
 	running.Wait()
-	return errors.Join(err, s.stop())
+	last := current.Load()
+	defer last.retire()
+	return errors.Join(err, last.stop())
+}
+
+// reload returns the server for connections that come from now on, with the settings as they
+// are in zmailer.conf now, and the names of those that have changed; nil if they cannot be used.
+func (s *server) reload() (next *server, changed []string) {
+	c, changed, err := s.Reread()
+	var l loaded
+	if err == nil {
+		c.keep(&s.Config)
+		c.setDefaults()
+		l, err = c.load()
+	}
+	if err != nil {
+		s.Log.Error("conf-refused", "reason", err, "advice", "the settings that were read before stay in use; zmctl check-config names every error")
+		return nil, nil
+	}
+	return s.server(c, l, s.limits.With(c.Limits.Config)), changed
+}
+
+// reread logs which settings have changed.
+func (s *server) reread(changed []string) {
+	var later []string
+	for _, name := range changed {
+		if needsRestart(name) {
+			later = append(later, name)
+		}
+	}
+	s.Log.Info("conf-read", "changed", strings.Join(changed, " "), "restart", strings.Join(later, " "))
+	if s.Loaded != nil {
+		s.Loaded()
+	}
+}
+
+// keep takes over what only a restart changes.
+func (c *Config) keep(old *Config) {
+	c.Listen, c.ListenUnset, c.Activated = old.Listen, old.ListenUnset, old.Activated
+	c.PostOffice, c.FS, c.Strict, c.Confine = old.PostOffice, old.FS, old.Strict, old.Confine
+	c.Access.Greylist, c.Access.Probe, c.Pregreet = old.Access.Greylist, old.Access.Probe, old.Pregreet
+	c.Metrics, c.Log, c.Service, c.Ready = old.Metrics, old.Log, old.Service, old.Ready
+	c.Hangup, c.Reread = old.Hangup, old.Reread
+	c.Limits.Memory = old.Limits.Memory
+}
+
+// needsRestart reports whether a setting is one of those that keep takes over.
+func needsRestart(name string) bool {
+	for _, prefix := range []string{"SMTPLISTEN", "SUBMISSION", "LMTPLISTEN", "POSTOFFICE", "DAEMONUSER", "CONFINE", "SYNC", "GREYLIST", "PREGREET", "VERIFY", "METRICS", "LOG", "SMTPMEMORY"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// retire closes what belongs to a server when its last connection is gone.
+func (s *server) retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired = true
+	s.closeIfUnused()
+}
+
+// closeIfUnused closes what a retired server has opened. s.mu is held.
+func (s *server) closeIfUnused() {
+	if s.retired && s.open == 0 {
+		go s.rules.Close()
+	}
 }

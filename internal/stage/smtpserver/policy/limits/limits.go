@@ -102,12 +102,17 @@ type Limits struct {
 	rates [kinds]Rate
 	most  int // of accounts; smaller in tests
 
-	mu       sync.Mutex
-	accounts map[key]*account
+	*counted
 
 	space gauge[Room]
 	wrote atomic.Int64 // bytes since the space was measured
 	load  gauge[float64]
+}
+
+// counted is what was counted.
+type counted struct {
+	mu       sync.Mutex
+	accounts map[key]*account
 }
 
 // key is a user, an envelope sender, or the network that an address is counted as.
@@ -125,7 +130,10 @@ type account struct {
 }
 
 // New makes Limits with nothing counted.
-func New(c Config) *Limits {
+func New(c Config) *Limits { return (&Limits{counted: &counted{accounts: map[key]*account{}}}).With(c) }
+
+// With returns other limits for what l has counted.
+func (l *Limits) With(c Config) *Limits {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -135,9 +143,9 @@ func New(c Config) *Limits {
 	if c.Measure == nil {
 		c.Measure = measure
 	}
-	l := &Limits{c: c, most: maxCounted, accounts: map[key]*account{}}
-	l.rates = [kinds]Rate{connecting: c.Connections, sending: c.Messages, naming: c.Recipients, sendingAs: c.SenderMessages, namingAs: c.SenderRecipients, guessing: c.Failures}
-	return l
+	n := &Limits{c: c, most: maxCounted, counted: l.counted}
+	n.rates = [kinds]Rate{connecting: c.Connections, sending: c.Messages, naming: c.Recipients, sendingAs: c.SenderMessages, namingAs: c.SenderRecipients, guessing: c.Failures}
+	return n
 }
 
 // Exempt reports whether a client is not counted: in LIMITSEXEMPT, or on a Unix socket.

@@ -1,0 +1,59 @@
+package smtpserver
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+
+	"zmailer/internal/run/assert"
+	"zmailer/internal/stage/smtpserver/policy"
+)
+
+// Op11: settings that are read again hold for new connections, and those that exist go on as
+// they began; ones that cannot be used change nothing.
+func TestOp11SettingsAreReadAgainForNewConnections(t *testing.T) {
+	hangup, answers, loaded := make(chan os.Signal), make(chan Config, 1), make(chan string, 3)
+	r := start(t, func(c *Config) {
+		c.Hangup = hangup
+		c.Limits.MaxSize = 1000
+		c.Reread = func() (Config, []string, error) {
+			n := <-answers
+			n.Loaded = func() { loaded <- n.Hostname }
+			if n.Hostname == "" {
+				return n, nil, errors.New("a bad setting")
+			}
+			return n, []string{"HOSTNAME", "MAXSIZE", "SMTPLISTEN"}, nil
+		}
+	})
+	greeted := func(host string) *client {
+		p := r.connect(0)
+		p.expect("220 " + host)
+		return p
+	}
+	reload := func(host string, size int64) {
+		answers <- Config{Hostname: host, Access: policy.Config{RelayNets: loopback}, Limits: LimitsConfig{MaxSize: size, MaxRecipients: 100, MaxConnections: 100}}
+		hangup <- syscall.SIGHUP
+	}
+	old := greeted("mx.example.org")
+	old.say("EHLO c", "250-mx.example.org")
+	old.say("MAIL FROM:<a@b.example> SIZE=900", "250")
+	reload("new.example.org", 500)
+	assert.Equal(t, <-loaded, "new.example.org")
+	fresh := greeted("new.example.org")
+	fresh.say("EHLO c", "250-new.example.org")
+	fresh.say("MAIL FROM:<a@b.example> SIZE=900", "552")
+	old.say("RCPT TO:<c@d.example>", "250")
+	old.say("DATA", "354")
+	old.say("Subject: x\r\n\r\nx\r\n.", "250")
+	r.log.Expect(t, 1, "msg=conf-read", "restart=SMTPLISTEN")
+
+	reload("", 0) // cannot be used
+	reload("third.example.org", 700)
+	assert.Equal(t, <-loaded, "third.example.org")
+	r.log.Expect(t, 1, "msg=conf-refused")
+	greeted("third.example.org").say("QUIT", "221")
+	fresh.say("NOOP", "250")
+	old.say("QUIT", "221")
+	fresh.say("QUIT", "221")
+}

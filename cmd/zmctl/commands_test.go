@@ -92,11 +92,12 @@ func TestBadArgumentsAreExitCode64(t *testing.T) {
 		out, _ := cmd.CombinedOutput()
 		assert.Equal(t, cmd.ProcessState.ExitCode(), config.ExitUsage, "zmctl %s --no-such-flag: exit code: %s", name, out)
 	}
+	exits(t, config.ExitUsage, "test", "smtp", "--client", "192.0.2.1", "--from", "a@far.example")
 }
 
 // withoutPostoffice returns the commands that need none.
 func withoutPostoffice() []string {
-	return []string{"init", "run", "start", "restart", "newdb", "passwd", "dkim newkey", "completion", "version", "log", "check-config", "route", "simulate", "thread", "mailq", "newaliases"}
+	return []string{"init", "run", "start", "restart", "newdb", "passwd", "dkim newkey", "completion", "version", "log", "check-config", "route", "simulate", "thread", "mailq", "newaliases", "test smtp"}
 }
 
 // Where there is no postoffice every command that wants one says 78, as the table says.

@@ -202,7 +202,7 @@ func TestStatusCountsFilesOfTheDisk(t *testing.T) {
 		assert.Equal(t, states[what], want, "%s", what)
 	}
 	text := mustDo(t, "status")
-	wantIn(t, text, "router      5", "1 claimed by the dead", "999998", "no     router pid 999998")
+	wantIn(t, text, "router      5", "1 claimed by the dead", "999998", "ended  router pid 999998")
 	if strings.Contains(text, "no scheduler") {
 		t.Errorf("got\n%s\nwith a scheduler alive", text)
 	}

@@ -37,10 +37,10 @@ and not changed. Milters are not asked.
 Exit codes: 0 the mail would be accepted, 1 it would be refused or deferred, 64 bad arguments,
 78 bad configuration.`,
 			Flags: []cli.Flag{
-				&cli.StringFlag{Name: "client", Usage: "the `ADDRESS` of the client, or unix", Required: true},
+				&cli.StringFlag{Name: "client", Usage: "the `ADDRESS` of the client, or unix"},
 				&cli.StringFlag{Name: "helo", Usage: "the `NAME` in its greeting"},
-				&cli.StringFlag{Name: "from", Usage: "the sender `ADDRESS`; <> is the null sender", Required: true},
-				&cli.StringFlag{Name: "to", Usage: "the recipient `ADDRESS`", Required: true},
+				&cli.StringFlag{Name: "from", Usage: "the sender `ADDRESS`; <> is the null sender"},
+				&cli.StringFlag{Name: "to", Usage: "the recipient `ADDRESS`"},
 				&cli.StringFlag{Name: "user", Usage: "the `USER` who has authenticated"},
 				&cli.StringFlag{Name: "role", Value: "mx", Usage: "the `ROLE` of the port: mx, submission, submissions or lmtp"},
 				&cli.BoolFlag{Name: "tls", Usage: "the client uses TLS"},
@@ -55,6 +55,11 @@ Exit codes: 0 the mail would be accepted, 1 it would be refused or deferred, 64 
 func runTestSMTP(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
+	}
+	for _, name := range []string{"client", "from", "to"} {
+		if !c.IsSet(name) {
+			return cli.Exit("zmctl test smtp: --"+name+" is required; see zmctl test smtp --help", config.ExitUsage)
+		}
 	}
 	t, err := trialFrom(c)
 	if err != nil {

@@ -67,7 +67,9 @@ func TestTraceIsRefused(t *testing.T) {
 		code int
 	}{
 		"no ID":                {[]string{"trace"}, 64},
-		"no spool ID":          {[]string{"trace", "4711"}, 64},
+		"short word":           {[]string{"trace", "a"}, 64},
+		"no spool ID":          {[]string{"trace", "S1A2", "4711"}, 64},
+		"unknown word":         {[]string{"trace", "4711"}, 1},
 		"standard input twice": {[]string{"trace", "--log", "-", "--log", "-", "S1A2"}, 64},
 		"unknown":              {[]string{"trace", "S1A2"}, 1},
 		"no log, logs alone":   {[]string{"trace", "--logs-only", "S1A2"}, 1},

@@ -237,7 +237,7 @@ zmailer.conf again, if zmctl run started it: settings hold for new connections, 
 that conf-read in its log names as for a restart (with systemd: systemctl reload
 zmailer-smtpserver). For router and scheduler the command names the settings that have changed
 since they were started, and zmctl restart applies them. It checks the configuration first, as zmctl
-check-config does, and sends no signal if there are errors.
+check-config does; if there are errors it reopens LOGFILE alone.
 
 Exit codes: 0 the signal was sent, 1 no scheduler is running, or the log cannot be opened, 64
 bad arguments, 78 the configuration cannot be used.`,
@@ -252,7 +252,11 @@ func runReload(c *cli.Context) error {
 	}
 	settings, err := config.FromCLI(c)
 	if err := usable(c, settings, err, check.Restart); err != nil {
-		return err
+		if settings == nil {
+			return err
+		}
+		// A rotated log would grow until the configuration is mended.
+		return errors.Join(err, reopenLog(c, settings.PostOffice()))
 	}
 	p, dir, err := open(c)
 	if err != nil {
@@ -280,14 +284,19 @@ func runReload(c *cli.Context) error {
 	}
 	err = hangUpScheduler(c, view.New(p, time.Now()))
 	// The log is reopened even if the scheduler is stopped.
-	st, aerr := service.Ask(c.Context, dir, service.Request{Do: "reopen"})
-	if errors.Is(aerr, service.ErrNoRun) {
-		aerr = nil
+	return errors.Join(err, reopenLog(c, dir))
+}
+
+// reopenLog has the zmctl run of a postoffice reopen LOGFILE, if there is one.
+func reopenLog(c *cli.Context, dir string) error {
+	st, err := service.Ask(c.Context, dir, service.Request{Do: "reopen"})
+	if errors.Is(err, service.ErrNoRun) {
+		return nil
 	}
-	if aerr == nil && st != nil && st.Log != "" {
+	if err == nil && st != nil && st.Log != "" {
 		fmt.Fprintln(c.App.Writer, "the log continues in", st.Log)
 	}
-	return errors.Join(err, aerr)
+	return err
 }
 
 // reportChanged names the settings that have changed since each daemon was started.

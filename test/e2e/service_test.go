@@ -73,6 +73,13 @@ func TestServiceInTheBackground(t *testing.T) {
 	zmctl(t, s, "thaw-service")
 	zmctl(t, s, "start", "--direct")
 	zmctl(t, s, "cleanup")
+	// A log that was rotated is reopened also while scheduler.conf cannot be used.
+	configure(t, s, "scheduler.conf", "smtp/*\n\tnonsense=1\n")
+	assert.Must(t, os.Rename(log, log+".2"))
+	exits(t, s, config.ExitConfig, "zmctl", "reload")
+	if _, err := os.Stat(log); err != nil {
+		t.Errorf("the log was not reopened: %v", err)
+	}
 	zmctl(t, s, "stop", "--direct")
 	exits(t, s, 0, "zmctl", "stop", "--direct")
 }

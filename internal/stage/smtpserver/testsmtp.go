@@ -172,11 +172,11 @@ func (r *trial) rcpt(ctx context.Context) (d access.Decision, done bool) {
 	for _, e := range d.Effects {
 		r.report.Verdict += ", " + e.String()
 	}
-	steps, v := r.p.ExplainReputation(ctx, &r.f, d.By != access.ByDefault)
+	steps, v := r.p.ExplainLists(ctx, &r.f, d.By != access.ByDefault)
 	for _, s := range steps {
 		r.step(s.Rule, s.Result)
 	}
-	if v.By == "dnsbl" {
+	if v.Action != access.None {
 		r.decide(v)
 		return d, true
 	}
@@ -196,6 +196,10 @@ func (r *trial) rcpt(ctx context.Context) (d access.Decision, done bool) {
 			r.decide(unknown)
 			return d, true
 		}
+	}
+	steps, v = r.p.ExplainGreylist(ctx, &r.f, d.By != access.ByDefault)
+	for _, s := range steps {
+		r.step(s.Rule, s.Result)
 	}
 	if v.Action != access.None {
 		r.decide(v)

@@ -205,9 +205,9 @@ func (t *Transaction) message(ctx context.Context, state string, size int64) acc
 	return d.Verdict
 }
 
-// ExplainReputation returns what the DNS lists and the greylist say about a recipient that no
-// rule has accepted, and changes nothing.
-func (p *Policy) ExplainReputation(ctx context.Context, f *access.Facts, accepted bool) (steps []access.Step, v access.Verdict) {
+// ExplainLists returns what the DNS lists say about a recipient; v refuses only one that no
+// rule has accepted.
+func (p *Policy) ExplainLists(ctx context.Context, f *access.Facts, accepted bool) (steps []access.Step, v access.Verdict) {
 	if f.Score != nil {
 		r := f.Score.Get(ctx)
 		text := fmt.Sprintf("sum %d of %d", r.Score, p.DNSBL.Threshold)
@@ -220,19 +220,23 @@ func (p *Policy) ExplainReputation(ctx context.Context, f *access.Facts, accepte
 		steps = append(steps, access.Step{Rule: "DNSBL_SITES", Result: text})
 	}
 	if !accepted {
-		if v = p.checkLists(ctx, f); v.Action != access.None {
-			return steps, v
-		}
-	}
-	if p.grey != nil && !accepted && !p.Greylist.RulesOnly && isStranger(f) {
-		v = p.checkGreylist(ctx, f, true)
-		text := "not deferred"
-		if v.Action != access.None {
-			text = "deferred if it came now"
-		}
-		steps = append(steps, access.Step{Rule: "GREYLIST", Result: text})
+		v = p.checkLists(ctx, f)
 	}
 	return steps, v
+}
+
+// ExplainGreylist returns what the greylist says about a recipient that the router knows, and
+// changes nothing.
+func (p *Policy) ExplainGreylist(ctx context.Context, f *access.Facts, accepted bool) (steps []access.Step, v access.Verdict) {
+	if p.grey == nil || accepted || p.Greylist.RulesOnly || !isStranger(f) {
+		return nil, access.Verdict{}
+	}
+	v = p.checkGreylist(ctx, f, true)
+	text := "not deferred"
+	if v.Action != access.None {
+		text = "deferred if it came now"
+	}
+	return []access.Step{{Rule: "GREYLIST", Result: text}}, v
 }
 
 // ExplainMessage decides about a message as a whole, as Data and Content do.

@@ -78,6 +78,7 @@ func run(c *cli.Context) error {
 	}
 	cfg.Loaded = store.Settle
 	if c.Bool("test-access") {
+		cfg.Log = nil // nothing but the result is printed
 		if err = smtpserver.TestAccess(cfg, c.Args().Slice(), c.App.Writer); errors.Is(err, smtpserver.ErrQuestion) {
 			return cli.Exit("--test-access: "+err.Error(), config.ExitUsage)
 		}

@@ -137,7 +137,12 @@ func makeDir(disk *durable.OS, postoffice, dir string) error {
 		return err
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return os.Lchown(filepath.Join(postoffice, dir), int(st.Uid), int(st.Gid))
+		// Not by its path: whoever owns lastgood/ may put a link in its place meanwhile.
+		root, err := os.OpenRoot(postoffice)
+		if err != nil {
+			return err
+		}
+		return errors.Join(root.Lchown(dir, int(st.Uid), int(st.Gid)), root.Close())
 	}
 	return nil
 }

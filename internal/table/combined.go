@@ -17,8 +17,9 @@ type combined struct {
 
 // parts returns the sources of {SOURCE, SOURCE, …}, of which one may be of several itself.
 func parts(braces string) ([]string, error) {
-	inner, ok := strings.CutPrefix(strings.TrimSpace(braces), "{")
-	if inner, ok = strings.CutSuffix(inner, "}"); !ok || inner == "" {
+	inner, opens := strings.CutPrefix(strings.TrimSpace(braces), "{")
+	inner, closes := strings.CutSuffix(inner, "}")
+	if !opens || !closes || inner == "" {
 		return nil, fmt.Errorf("want {SOURCE, SOURCE}, not %q", braces)
 	}
 	var list []string

@@ -59,8 +59,9 @@ func (c *converter) entries(t table) ([]entry, error) {
 
 // inlineEntries reads {key=value, {key = value}}.
 func inlineEntries(text string) ([]entry, error) {
-	inner, ok := strings.CutPrefix(strings.TrimSpace(text), "{")
-	if inner, ok = strings.CutSuffix(inner, "}"); !ok {
+	inner, opens := strings.CutPrefix(strings.TrimSpace(text), "{")
+	inner, closes := strings.CutSuffix(inner, "}")
+	if !opens || !closes {
 		return nil, fmt.Errorf("inline: without braces: %s", text)
 	}
 	var out []entry

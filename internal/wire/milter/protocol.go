@@ -128,7 +128,6 @@ var (
 	atField       = step{cmdField, noFields, noReplyField}
 	atEndOfHeader = step{cmdEndOfHeader, noEndOfHeader, noReplyEndOfHdr}
 	atBody        = step{cmdBody, noBody, noReplyBody}
-	atEnd         = step{command: cmdEnd}
 )
 
 // symbolStages are the stages of SMFIM_..., for which a filter may name the macros that it

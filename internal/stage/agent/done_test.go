@@ -44,7 +44,8 @@ func TestSampleFailureIsWrittenAsZMailerWroteIt(t *testing.T) { // M16, M20
 		},
 		"ok@b.example.com": {Outcome: status.Delivered, Code: status.OK, Reply: "250 2.0.0 queued as SINK10419"},
 	}))
-	want := "10117782/181\t\terror2 550 (fail1@b.example.com: no such user here)\n" +
+	// The third field, which ZMailer's agent left empty here, names the server.
+	want := "10117782/181\t\x01\x01\x01\x01X-IP-addr; [127.0.0.1] (127.0.0.1|12525|127.0.0.1|60634)\x01\terror2 550 (fail1@b.example.com: no such user here)\n" +
 		"10117782/368\t\tok3 250 2.0.0 queued as SINK10419\n"
 	assert.Same(t, got, want, "answers")
 	// The d line of the sample is marked as reported, which the scheduler does later.

@@ -19,7 +19,7 @@ var stands = map[string]string{
 
 // short are answers to a line that is right as far as it goes: it names a thing that the
 // system here does not have, or leaves out which messages it is for.
-var short = regexp.MustCompile(`no such |no message in |no order is named|needs a name|want a domain|want the directory|does not say to whom|needs a domain|no terminal to ask on`)
+var short = regexp.MustCompile(`no such |no message in |no order is named|needs a name|want a domain|want the directory|does not say to whom|needs a domain|no terminal to ask on|--client is required`)
 
 // talks are commands that go on, or change more than this test may.
 var talks = []string{"run", "start", "stop", "restart", "web", "top", "help", "freeze-service", "thaw-service"}

@@ -83,7 +83,7 @@ bad._domainkey.example.org.   300 IN TXT "p=???"
 		"good.example":  "line 1: d=example.org s=good, ed25519\n    good._domainkey.example.org: published\n",
 		"other.example": "another key is published",
 		"gone.example":  "the key is withdrawn",
-		"spf.example":   "no text of the record is a key",
+		"spf.example":   "has no DKIM key",
 		"bad.example":   "p= is not base64",
 		"none.example":  "none._domainkey.example.org: ",
 		"nokey.example": "no key\n    good._domainkey.example.org: ",

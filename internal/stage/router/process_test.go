@@ -165,6 +165,7 @@ func TestProgramSaysWhatIsWrongAndExits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o.table(tt.file, tt.text)
 			defer o.table(tt.file, "")
+			assert.Must(t, os.RemoveAll(filepath.Join(o.dir, "lastgood"))) // it would go on with a copy
 			p := o.run(t, path, io.Discard, tt.args...)
 			if code := p.wait(); code != tt.code || !strings.Contains(p.log.String(), tt.want) {
 				t.Errorf("got %d %s, want %d %s", code, p.log, tt.code, tt.want)

@@ -1,7 +1,6 @@
 package logging
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
 	"testing"
@@ -9,11 +8,12 @@ import (
 	"time"
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logtest"
 )
 
 func TestBoundedCountsWhatItDoesNotLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out logtest.Buffer
 		log := Bounded(slog.New(slog.NewTextHandler(&out, nil)))
 		lines := func(has string) int {
 			synctest.Wait() // what a timer logs is written

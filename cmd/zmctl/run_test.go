@@ -132,7 +132,7 @@ func TestRunKillsDaemonThatDoesNotEnd(t *testing.T) {
 }
 
 // Op1: one daemon that cannot use its configuration strands none of the others.
-func TestOp1DaemonThatCannotUseItsConfigurationStopsNobody(t *testing.T) {
+func TestOp1DaemonThatCannotUseItsConfigurationStopsNoOther(t *testing.T) {
 	x := startRun(t, []string{"DAEMON_scheduler=78"}, "run")
 	x.until(t, "up smtpserver", "up router", "daemon-refused")
 	assert.Must(t, x.cmd.Process.Signal(syscall.SIGTERM))
@@ -159,7 +159,7 @@ func TestOp1RunChecksFirst(t *testing.T) {
 
 // A daemon that has worked and meets a bad configuration when it is started again is tried
 // on; the others stay.
-func TestBadConfigurationOfALaterStartStopsNobody(t *testing.T) {
+func TestBadConfigurationOfALaterStartStopsNoOther(t *testing.T) {
 	first := filepath.Join(t.TempDir(), "first")
 	assert.Must(t, os.WriteFile(first, nil, 0o600))
 	x := startRun(t, []string{"DAEMON_scheduler=once, then 78", "FIRST_TIME=" + first}, "run")

@@ -104,7 +104,7 @@ func trialFrom(c *cli.Context) (t smtpserver.Trial, err error) {
 	}
 	t.Helo, t.User, t.TLS, t.Role = c.String("helo"), c.String("user"), c.Bool("tls"), session.Role(c.String("role"))
 	if !slices.Contains(session.Roles(), t.Role) {
-		return t, fmt.Errorf("--role: %q is none of mx, submission, submissions, lmtp", t.Role)
+		return t, fmt.Errorf("--role: %q must be mx, submission, submissions or lmtp", t.Role)
 	}
 	if t.From, err = address.Parse("<" + strings.Trim(c.String("from"), "<>") + ">"); err != nil {
 		return t, fmt.Errorf("--from: %w", err)

@@ -149,7 +149,7 @@ func usable(c *cli.Context, settings *config.Config, parse error, depth check.De
 		}
 	}
 	if !found.Usable {
-		return cli.Exit("the configuration cannot be used: nothing was started or stopped; correct the lines above", found.Code)
+		return cli.Exit("the configuration cannot be used: nothing was started, stopped or reloaded; correct the lines above", found.Code)
 	}
 	return nil
 }

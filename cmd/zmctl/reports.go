@@ -125,6 +125,7 @@ func printTLSReports(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	defer closeFS(po)
 	sessions, err := readSessions(po, day)
 	if err != nil {
 		return cli.Exit(err, 1)

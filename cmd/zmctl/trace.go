@@ -81,16 +81,7 @@ func runTrace(c *cli.Context) error {
 	if c.Bool("otlp") && c.Bool("json") || c.Bool("no-addresses") && !c.Bool("otlp") {
 		return traceUsage("--otlp and --json exclude each other; --no-addresses requires --otlp")
 	}
-	t := &view.Tracer{Now: time.Now()}
-	if !c.Bool("logs-only") {
-		po, _, err := open(c)
-		if err != nil {
-			return err
-		}
-		defer closeFS(po)
-		t.Spool = view.New(po, t.Now)
-	}
-	done, err := traceLog(c, t)
+	t, done, err := tracer(c)
 	if err != nil {
 		return err
 	}
@@ -115,22 +106,39 @@ func runTrace(c *cli.Context) error {
 	return text.Quiet(errors.Join(append(errs, out.Flush())...))
 }
 
-// traceLog sets what a trace reads: the files of --log, or the log of this postoffice.
-// Call done at the end.
+// tracer opens the postoffice, unless only the log is used, and the log: the files of --log,
+// or the log of this postoffice. Call done at the end.
+func tracer(c *cli.Context) (t *view.Tracer, done func(), err error) {
+	t, done = &view.Tracer{Now: time.Now()}, func() {}
+	if !c.Bool("logs-only") {
+		po, _, err := open(c)
+		if err != nil {
+			return nil, nil, err
+		}
+		done = func() { closeFS(po) }
+		t.Spool = view.New(po, t.Now)
+	}
+	remove, err := traceLog(c, t)
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	closed := done
+	return t, func() { remove(); closed() }, nil
+}
+
+// traceLog sets what a trace reads. Call done at the end.
 func traceLog(c *cli.Context, t *view.Tracer) (done func(), err error) {
 	done = func() {}
 	files := c.StringSlice("log")
 	if len(files) == 0 {
 		found, err := findLog(c)
 		switch {
-		case err != nil && c.Bool("logs-only"):
+		case err == nil:
+			t.Read(found)
+		case c.Bool("logs-only"):
 			return nil, err
-		case err != nil: // the rest is shown without it
-		case found.File == "":
-			t.Log, t.Scan, t.Where = found.Each, found.Scan, []string{"the journal"}
-		default:
-			t.Log, t.Scan, t.Where = found.Each, found.Scan, []string{found.File}
-		}
+		} // else the rest is shown without it
 		return done, nil
 	}
 	t.Where = c.StringSlice("log")

@@ -61,26 +61,18 @@ func searchLog(c *cli.Context, word string) error {
 	if c.Bool("otlp") {
 		return traceUsage("--otlp requires spool IDs")
 	}
-	t := &view.Tracer{Now: time.Now()}
+	now := time.Now()
 	q := view.Search{Word: word, Most: c.Int("limit")}
 	for name, to := range map[string]*time.Time{"since": &q.Since, "until": &q.Until} {
 		if s := c.String(name); s != "" {
-			at, err := logread.ParseTime(s, t.Now)
+			at, err := logread.ParseTime(s, now)
 			if err != nil {
 				return traceUsage("--" + name + ": " + err.Error())
 			}
 			*to = at
 		}
 	}
-	if !c.Bool("logs-only") {
-		po, _, err := open(c)
-		if err != nil {
-			return err
-		}
-		defer closeFS(po)
-		t.Spool = view.New(po, t.Now)
-	}
-	done, err := traceLog(c, t)
+	t, done, err := tracer(c)
 	if err != nil {
 		return err
 	}

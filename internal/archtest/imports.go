@@ -138,6 +138,8 @@ func heavy() map[string]string {
 		"github.com/go-sql-driver/mysql": "internal/lookup/mysql",
 		"github.com/gomodule/redigo":     "internal/lookup/redis",
 		"github.com/ebitengine/purego":   "internal/lookup/pam",
+		// Rotated logs are read by the operators' programs alone.
+		"github.com/klauspost/compress": "internal/admin/logread",
 		// It asks the terminal for its colours when it is linked, before main.
 		"github.com/charmbracelet/bubbletea": "internal/ui/top/live",
 		// A megabyte and more in a program that starts and is a daemon; its tests may.

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // longest is how many bytes of one line are kept.
@@ -57,8 +59,8 @@ func readLine(b *bufio.Reader) ([]byte, error) {
 }
 
 // rotated returns what logrotate makes of a name: log.1, log.2.gz, log-20261122,
-// log-20261122.gz.
-func rotated() *regexp.Regexp { return regexp.MustCompile(`^[.-][0-9][0-9-]*(\.gz)?$`) }
+// log-20261122.zst.
+func rotated() *regexp.Regexp { return regexp.MustCompile(`^[.-][0-9][0-9-]*(\.(gz|zst))?$`) }
 
 // Rotated lists the files that were rotated away from path and written to since, oldest
 // first.
@@ -92,19 +94,55 @@ func Rotated(path string, since time.Time) ([]string, error) {
 	return names, nil
 }
 
-// EachOf gives every line of a file to fn; of a compressed one, too.
-func EachOf(path string, fn func(line []byte) error) error {
+// biggestWindow is the largest window of a .zst file that is read, as for zstd itself: it is
+// held in memory. Bytes.
+const biggestWindow = 128 << 20
+
+// openLog opens a file of the log; a compressed one is read uncompressed.
+func openLog(path string) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("read the log: %w", err)
+		return nil, fmt.Errorf("read the log: %w", err)
 	}
-	defer f.Close()
-	var r io.Reader = f
-	if strings.HasSuffix(path, ".gz") {
-		if r, err = gzip.NewReader(f); err != nil {
-			return fmt.Errorf("read the log %s: %w", path, err)
+	var r io.Reader
+	in, done := bufio.NewReaderSize(f, 256<<10), f.Close
+	switch filepath.Ext(path) {
+	case ".gz":
+		r, err = gzip.NewReader(in)
+	case ".zst":
+		var z *zstd.Decoder
+		if z, err = zstd.NewReader(in, zstd.WithDecoderMaxWindow(biggestWindow)); err == nil {
+			r, done = z, func() error {
+				z.Close() // before the file that it reads ahead of us
+				return f.Close()
+			}
 		}
+	default:
+		return f, nil
 	}
+	if errors.Is(err, io.EOF) { // its compression has just begun
+		return f, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the log %s: %w", path, errors.Join(err, f.Close()))
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{r, closer(done)}, nil
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
+// EachOf gives every line of a file to fn; of a compressed one, too.
+func EachOf(path string, fn func(line []byte) error) error {
+	r, err := openLog(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
 	if err = Each(r, fn); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("read the log %s: %w", path, err)
 	}

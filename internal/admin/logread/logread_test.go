@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -147,6 +148,50 @@ func collect(list *[]string) func([]byte) error {
 		*list = append(*list, string(line))
 		return nil
 	}
+}
+
+// The files are compressed by zstd itself, as logrotate with compresscmd has it.
+func TestFilesOfZstdAreRead(t *testing.T) {
+	program, err := exec.LookPath("zstd")
+	if err != nil {
+		t.Skip("the files need Debian's zstd to be compressed")
+	}
+	var text strings.Builder
+	for i := 0; text.Len() < 3*chunkSize; i++ {
+		fmt.Fprintf(&text, "%d %x\n", i, i*i)
+	}
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "log.1")
+	write(t, plain, text.String(), day("01:00:00"))
+	for name, args := range map[string][]string{"log.2.zst": {"-q"}, "log.3.zst": {"-q", "-19"}, "log.4.zst": {"-q", "--ultra", "--long=27"}} {
+		path := filepath.Join(dir, name)
+		out, err := exec.CommandContext(t.Context(), program, append(args, plain, "-o", path)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		var got, scanned strings.Builder
+		assert.Must(t, EachOf(path, func(line []byte) error { fmt.Fprintf(&got, "%s\n", line); return nil }))
+		assert.Must(t, ScanFiles(t.Context(), []string{path}, 0, Containing(" "), func(line []byte) error { fmt.Fprintf(&scanned, "%s\n", line); return nil }))
+		if got.String() != text.String() || scanned.String() != text.String() {
+			t.Errorf("%s: %d and %d bytes, want %d", name, got.Len(), scanned.Len(), text.Len())
+		}
+		// One that is being compressed ends early, or has just been made.
+		whole := assert.Get(os.ReadFile(path))(t)
+		for _, n := range []int{0, 1, len(whole) / 2} {
+			write(t, path, string(whole[:n]), day("01:00:00"))
+			var part strings.Builder
+			err := EachOf(path, func(line []byte) error { fmt.Fprintf(&part, "%s\n", line); return nil })
+			if err != nil || !strings.HasPrefix(text.String(), strings.TrimSuffix(part.String(), "\n")) {
+				t.Errorf("%s, %d bytes of it: %d bytes of text, %v", name, n, part.Len(), err)
+			}
+		}
+		write(t, path, "this is no such file", day("01:00:00"))
+		if err := EachOf(path, func([]byte) error { return nil }); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s with other content: got %v", name, err)
+		}
+	}
+	names := assert.Get(Rotated(filepath.Join(dir, "log"), time.Time{}))(t)
+	assert.Equal(t, len(names), 4, "files that were rotated away")
 }
 
 func TestRotatedFilesAreReadOldestFirst(t *testing.T) {

@@ -1,9 +1,7 @@
 package logread
 
 import (
-	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -123,19 +121,11 @@ func ScanFiles(ctx context.Context, files []string, may int, pick Pick, fn func(
 
 // eachChunk reads a file in chunks of whole lines.
 func eachChunk(name string, buffers *sync.Pool, fn func(b *[]byte, n int) error) error {
-	f, err := os.Open(name)
+	r, err := openLog(name)
 	if err != nil {
-		return fmt.Errorf("read the log: %w", err)
+		return err
 	}
-	defer f.Close()
-	var r io.Reader = f
-	if strings.HasSuffix(name, ".gz") {
-		z, err := gzip.NewReader(bufio.NewReaderSize(f, 256<<10))
-		if err != nil {
-			return fmt.Errorf("read the log %s: %w", name, err)
-		}
-		r = z
-	}
+	defer r.Close()
 	var rest []byte
 	for {
 		b := buffers.Get().(*[]byte)

@@ -36,6 +36,14 @@ type Tracer struct {
 	errs  []error
 }
 
+// Read sets the log of a postoffice as what is read.
+func (t *Tracer) Read(log *logread.Source) {
+	t.Log, t.Scan, t.Where = log.Each, log.Scan, []string{log.File}
+	if log.File == "" {
+		t.Where = []string{"the journal"}
+	}
+}
+
 // Trace returns the lives of messages in the order of their IDs. Unknown messages are left
 // out and named by the error; what could not be read is part of it, too.
 func (t *Tracer) Trace(ctx context.Context, ids []postoffice.SpoolID) ([]*trace.Life, error) {

@@ -23,6 +23,9 @@ type Search struct {
 	Word         string
 	Since, Until time.Time // of a line of the log that has it; zero: no bound
 	Most         int       // messages, the newest; 0: mostFound
+	// Lines bounds how many lines of the log are kept for all of them; 0: it is not bounded
+	// beyond mostSteps of each message. At the bound the search ends with ErrManyLines.
+	Lines int
 }
 
 // Found is what a Search has come to.
@@ -31,6 +34,26 @@ type Found struct {
 	More  int           // about how many older messages were left out
 	// Unsearched: the queue is so long that it was not searched to its end.
 	Unsearched bool
+}
+
+// FoundRow is a recipient of a message that a search has found.
+type FoundRow struct {
+	*trace.Life
+	*trace.Recipient     // nil: those that were looked for are not known
+	Others           int // recipients of the message, if Recipient is nil
+}
+
+// Rows returns the recipients of a message that were looked for, most at most.
+func (q *Search) Rows(l *trace.Life, most int) (rows []FoundRow) {
+	for i := range l.Recipients {
+		if r := &l.Recipients[i]; len(rows) < most && q.Concerns(l, r) {
+			rows = append(rows, FoundRow{Life: l, Recipient: r})
+		}
+	}
+	if len(rows) == 0 {
+		rows = []FoundRow{{Life: l, Others: len(l.Recipients) + l.Untold}}
+	}
+	return rows
 }
 
 const (
@@ -81,6 +104,10 @@ func (q *Search) part() string {
 // ErrShortSearch is returned for a word that nearly every line would have.
 var ErrShortSearch = errors.New("it must have at least three letters or digits that follow one another")
 
+// ErrManyLines is returned beside what was found when the log has more about it than the
+// search may keep.
+var ErrManyLines = errors.New("the log has too many lines about these messages; choose a shorter time")
+
 // Find looks for messages in the log, then puts the life of each together. Without a spool
 // the log alone is searched.
 func (t *Tracer) Find(ctx context.Context, q Search) (*Found, error) {
@@ -111,6 +138,9 @@ func (t *Tracer) Find(ctx context.Context, q Search) (*Found, error) {
 	}
 	t.keepAbout(ctx, ids, since, &q)
 	for _, id := range ids {
+		if ctx.Err() != nil {
+			break // the scan of the log has reported it
+		}
 		if s, err := postoffice.ParseSpoolID(id); err == nil {
 			if l := t.life(s, deepestTrace); l != nil {
 				f.Lives = append(f.Lives, l)
@@ -161,7 +191,11 @@ func (t *Tracer) keepAbout(ctx context.Context, ids []string, since time.Time, q
 	for _, id := range ids {
 		t.lines[id] = nil
 	}
+	kept := 0
 	t.fail(t.Scan(ctx, since, logread.About(ids), func(line []byte) error {
+		if q.Lines > 0 && kept >= q.Lines {
+			return ErrManyLines
+		}
 		l, ok := logging.ParseLine(line)
 		if !ok {
 			return nil
@@ -170,7 +204,7 @@ func (t *Tracer) keepAbout(ctx context.Context, ids []string, since time.Time, q
 			id := l.Get(key)
 			list, wanted := t.lines[id]
 			if wanted && (len(list) < mostSteps || l.Get("rcpt") == "" || q.matches(&l)) {
-				t.lines[id] = append(list, l)
+				t.lines[id], kept = append(list, l), kept+1
 			}
 		}
 		return nil

@@ -22,27 +22,18 @@ func PrintFound(w io.Writer, found *view.Found, q *view.Search) {
 			from = "(not known)"
 		}
 		head := p.Faint(l.Accepted.Local().Format(time.DateTime)) + "\t" + l.ID + "\t" + from
-		n, shown := 0, 0
-		for i := range l.Recipients {
-			r := &l.Recipients[i]
-			if !q.Concerns(l, r) {
-				n++
+		for _, row := range q.Rows(l, shownRecipients) {
+			r := row.Recipient
+			if r == nil {
+				fmt.Fprintf(t, "%s\t%s\t%s\t-\t\n", head, human.Count(row.Others, "recipient"), cmp.Or(l.State, "-"))
 				continue
 			}
-			if shown == shownRecipients {
-				n += len(l.Recipients) - i
-				break
-			}
-			shown++
 			to := "<" + human.Clean(r.Address) + ">"
 			if r.Original != "" {
 				to = "<" + human.Clean(r.Original) + "> as " + to
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", head, to, p.State(r.State, strings.TrimSpace(r.State+" "+human.Clean(r.Status))),
 				cmp.Or(human.Clean(r.Relay), "-"), human.Cut(human.Clean(view.OneLine(r.Last)), 120))
-		}
-		if shown == 0 {
-			fmt.Fprintf(t, "%s\t%s\t%s\t-\t\n", head, human.Count(n+l.Untold, "recipient"), cmp.Or(l.State, "-"))
 		}
 	}
 	_ = t.Flush() // see PrintLife

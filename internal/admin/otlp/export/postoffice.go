@@ -29,7 +29,7 @@ func (e *Exporter) Of(po *postoffice.PostOffice, settings *config.Config, addres
 		now := time.Now()
 		t := &view.Tracer{Spool: view.New(po, now), Now: now}
 		if found, err := logread.Locate(ctx, settings); err == nil { // without a log the rest is sent
-			t.Log, t.Where = found.Each, []string{found.File}
+			t.Read(found)
 		}
 		list := make([]postoffice.SpoolID, 0, len(ids))
 		for _, text := range ids {

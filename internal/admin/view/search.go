@@ -38,9 +38,9 @@ type Found struct {
 
 // FoundRow is a recipient of a message that a search has found.
 type FoundRow struct {
-	*trace.Life
-	*trace.Recipient     // nil: those that were looked for are not known
-	Others           int // recipients of the message, if Recipient is nil
+	Life      *trace.Life
+	Recipient *trace.Recipient // nil: those that were looked for are not known
+	Others    int              // recipients of the message, if Recipient is nil
 }
 
 // Rows returns the recipients of a message that were looked for, most at most.

@@ -109,6 +109,15 @@ func (s *busy) Look(_ context.Context, id postoffice.SpoolID) (*Look, error) {
 	return l, nil
 }
 
+func (s *busy) Suspensions(context.Context) ([]view.Suspension, error) {
+	if len(s.messages) == 0 {
+		return nil, nil
+	}
+	until := noon.Add(4 * time.Hour)
+	return []view.Suspension{{Order: "20261122-072000-suspend-4711", Subject: "channel smtp, host mail.a-rather-long-name-of-a-host.department.university.example", By: "web:anna/zmailer", Since: noon, Until: &until, Reason: "their maintenance"},
+		{Order: "20261122-072100-drain-4711", Subject: "new mail", Accepting: true, By: "root", Since: noon}}, nil
+}
+
 func (s *busy) Orders(context.Context, int) ([]Order, error) {
 	o := Order{Undo: "releases what is still held", Operation: act.Operation{ID: "20261121-031502-hold-4711", Time: noon, Who: "web:anna/zmailer", Verb: "hold", Selector: `channel "smtp" and host "mx1.shop.example" and older 1h`, Reason: "asked Joe, who mends it until Monday", Until: "2h", Messages: 1200}}
 	undone := o
@@ -145,6 +154,10 @@ func TestPagesCanBeReadByEverybody(t *testing.T) {
 	}{
 		"login": {page: busyPage, path: "/login", out: true}, "overview": {page: busyPage, path: "/?span=6h"}, "queue-10000": {page: busyPage, path: "/queue?host=*"}, "message": {page: busyPage, path: "/message/" + id},
 		"threads": {page: busyPage, path: "/threads"}, "thread": {page: busyPage, path: "/thread?channel=smtp&host=mx1.shop.example"}, "orders": {page: busyPage, path: "/orders"},
+		"suspensions": {page: busyPage, path: "/suspensions?channel=smtp&host=mx1.shop.example"}, "search": {page: busyPage, path: "/search?word=user1@customers.example"},
+		"empty-search": {page: visitorTo(t, Config{Source: &busy{}}), path: "/search?word=user1@customers.example"}, "empty-suspensions": {page: visitorTo(t, Config{Source: &busy{}, Orders: act}), path: "/suspensions"},
+		"search-form": {page: busyPage, path: "/search"}, "bad-search": {page: busyPage, path: "/search?word=x@y.example&since=never"},
+		"hostile-search": {page: visitorTo(t, Config{Source: hostile(), Orders: act}), path: "/search?word=" + url.QueryEscape(nasty)}, "hostile-suspensions": {page: visitorTo(t, Config{Source: hostile(), Orders: act}), path: "/suspensions?host=" + url.QueryEscape(nasty)},
 		"order": {page: busyPage, path: "/order/20261121-031502-hold-4711"}, "not-found": {page: busyPage, path: "/message/S1A1"}, "bad-filter": {page: busyPage, path: "/queue?where=host+("},
 		"empty-overview": {page: visitorTo(t, Config{Source: &busy{}}), path: "/"}, "empty-queue": {page: visitorTo(t, Config{Source: &busy{}}), path: "/queue"},
 		"hostile-message": {page: visitorTo(t, Config{Source: hostile(), Orders: act}), path: "/message/" + someID}, "hostile-queue": {page: visitorTo(t, Config{Source: hostile(), Orders: act}), path: "/queue"},

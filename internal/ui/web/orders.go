@@ -174,11 +174,7 @@ func (w *Postoffice) Give(ctx context.Context, who string, c Command) (*Given, e
 
 // Undo undoes an order.
 func (w *Postoffice) Undo(ctx context.Context, who string, id postoffice.OperationID) (string, error) {
-	keep, err := act.Keep(w.settings)
-	if err != nil {
-		return "", err
-	}
-	done, err := w.turn(ctx)
+	keep, done, err := w.ordering(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -38,13 +38,13 @@ func (p *Page) message(v *visit) {
 	p.render(v.w, http.StatusOK, "message", v, map[string]any{"Look": look, "Verbs": fitting(look)})
 }
 
-// find leads to the message that somebody asks for.
+// find leads to the message that somebody asks for, or searches for the word.
 func (p *Page) find(v *visit) {
-	text := strings.Trim(strings.TrimSpace(v.r.FormValue("id")), "<>")
-	text, _, _ = strings.Cut(text, "@") // of a Message-ID of ours
+	word := strings.TrimSpace(v.r.FormValue("id"))
+	text, _, _ := strings.Cut(strings.Trim(word, "<>"), "@") // of a Message-ID of ours
 	id, err := postoffice.ParseSpoolID(text)
 	if err != nil {
-		p.fail(v, http.StatusNotFound, "This is no spool ID: "+clean(text))
+		http.Redirect(v.w, v.r, searchLink(word), http.StatusSeeOther)
 		return
 	}
 	http.Redirect(v.w, v.r, messageLink(id.String()), http.StatusSeeOther)

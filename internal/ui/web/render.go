@@ -27,10 +27,10 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	base := template.Must(template.New("base.html").Funcs(template.FuncMap{
 		"time": stamp, "short": shortStamp, "count": human.Count, "plural": human.Plural, "more": func(all, shown int) int { return max(0, all-shown) }, "cut": human.Cut, "span": spanSeconds, "ago": ago, "size": human.Size, "words": func(r view.Recipient) string { return words(&r) },
-		"link": queueLink, "threadLink": threadLink, "messageLink": messageLink, "agename": func(i int) string { return AgeName(i) },
+		"link": queueLink, "threadLink": threadLink, "messageLink": messageLink, "suspendLink": suspendLink, "agename": func(i int) string { return AgeName(i) },
 		"verbs": func() []verb { return verbs() },
 	}).ParseFS(files, "page/base.html", "page/parts.html"))
-	for _, name := range []string{"login", "overview", "queue", "message", "threads", "thread", "orders", "order", "confirm", "done", "trouble"} {
+	for _, name := range []string{"login", "overview", "queue", "message", "threads", "thread", "orders", "order", "confirm", "done", "suspensions", "suspend", "search", "trouble"} {
 		all[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "page/"+name+".html"))
 	}
 	return all
@@ -52,7 +52,7 @@ type frame struct {
 // titles of the pages.
 var titles = map[string]string{
 	"login": "Log in", "overview": "Overview", "queue": "Queue", "message": "Message", "threads": "Threads", "thread": "Thread",
-	"orders": "Orders", "order": "Order", "confirm": "Sure?", "done": "Done", "trouble": "Trouble",
+	"orders": "Orders", "order": "Order", "confirm": "Sure?", "suspensions": "Suspensions", "suspend": "Sure?", "search": "Search", "done": "Done", "trouble": "Trouble",
 }
 
 // renderer makes pages of templates.
@@ -176,6 +176,10 @@ func queueLink(channel, host string) string {
 
 func threadLink(channel, host string) string {
 	return "/thread?" + url.Values{"channel": {channel}, "host": {host}}.Encode()
+}
+
+func suspendLink(channel, host string) string {
+	return "/suspensions?" + url.Values{"channel": {channel}, "host": {host}}.Encode()
 }
 
 func messageLink(id string) string { return "/message/" + url.PathEscape(id) }

@@ -32,6 +32,11 @@ type Source interface {
 	// Threads asks the running scheduler.
 	Threads(ctx context.Context) ([]mailq.ThreadInfo, error)
 	Thread(ctx context.Context, channel, host string) (*Thread, error)
+	// Suspensions returns those in force, also beside an error.
+	Suspensions(ctx context.Context) ([]view.Suspension, error)
+	// Search looks for messages in the log and in the queue, for searchTime at most. What was
+	// found is returned beside an error, too.
+	Search(ctx context.Context, q view.Search) (*view.Found, error)
 	// Orders returns the newest ones, at most so many, newest first.
 	Orders(ctx context.Context, most int) ([]Order, error)
 	// Order is one of them with its messages.
@@ -44,6 +49,11 @@ type Orderer interface {
 	Try(ctx context.Context, c Command) (string, error)
 	// Give executes a command. What was done is returned even beside an error.
 	Give(ctx context.Context, who string, c Command) (*Given, error)
+	// TrySuspend describes what a suspension would concern, and changes nothing.
+	TrySuspend(ctx context.Context, s Suspending) (string, error)
+	Suspend(ctx context.Context, who string, s Suspending) (*Given, error)
+	// Resume ends the suspension that an order has begun.
+	Resume(ctx context.Context, who string, id postoffice.OperationID) (*Given, error)
 	// Undo undoes an order, and describes what it did.
 	Undo(ctx context.Context, who string, id postoffice.OperationID) (string, error)
 }

@@ -68,16 +68,17 @@ type Config struct {
 // Page serves all pages.
 type Page struct {
 	renderer
-	c      Config
-	gate   gate
-	survey surveyor
-	serve  http.Handler
+	c        Config
+	gate     gate
+	survey   surveyor
+	searches *searches
+	serve    http.Handler
 }
 
 // New makes a Page.
 func New(c Config) *Page {
 	r := renderer{c.Hostname, c.Now, c.Log}
-	p := &Page{renderer: r, c: c, gate: gate{renderer: r, c: c}}
+	p := &Page{renderer: r, c: c, gate: gate{renderer: r, c: c}, searches: newSearches()}
 	p.gate.sessions.now, p.gate.tries.now, p.survey.now = c.Now, c.Now, c.Now
 	p.survey.source = c.Source
 	p.serve = p.guarded(p.routes())
@@ -100,9 +101,13 @@ func (p *Page) routes() *http.ServeMux {
 	m.HandleFunc("GET /find", p.gate.inside(p.find))
 	m.HandleFunc("GET /threads", p.gate.inside(p.threads))
 	m.HandleFunc("GET /thread", p.gate.inside(p.thread))
+	m.HandleFunc("GET /search", p.gate.inside(p.search))
+	m.HandleFunc("GET /suspensions", p.gate.inside(p.suspensions))
 	m.HandleFunc("GET /orders", p.gate.inside(p.orders))
 	m.HandleFunc("GET /order/{id}", p.gate.inside(p.order))
 	m.HandleFunc("POST /act", p.gate.inside(p.gate.writing(p.act)))
+	m.HandleFunc("POST /suspend", p.gate.inside(p.gate.writing(p.suspend)))
+	m.HandleFunc("POST /resume", p.gate.inside(p.gate.writing(p.resume)))
 	m.HandleFunc("POST /undo", p.gate.inside(p.gate.writing(p.undo)))
 	return m
 }

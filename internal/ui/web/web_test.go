@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"zmailer/internal/admin/act"
+	"zmailer/internal/admin/trace"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
@@ -82,6 +84,26 @@ func (s *pretended) Thread(context.Context, string, string) (*Thread, error) {
 	return &Thread{Info: s.info(), State: s.text, Waiting: []mailq.WaitingInfo{{ID: s.text, Rcpt: s.text, From: s.text, State: s.text, Answer: s.text, Cause: s.text}}}, s.err
 }
 
+func (s *pretended) Suspensions(context.Context) ([]view.Suspension, error) {
+	var list []view.Suspension
+	if len(s.messages) > 0 {
+		list = append(s.status().Suspensions, view.Suspension{Accepting: true, Order: s.text, Subject: s.text, By: s.text, Reason: s.text})
+	}
+	return list, s.err
+}
+
+func (s *pretended) Search(_ context.Context, q view.Search) (*view.Found, error) {
+	f := &view.Found{Unsearched: true, More: 1}
+	for i := range min(len(s.messages), 100) {
+		l := &trace.Life{ID: someID, From: s.text, HasFrom: true, State: s.text, Accepted: time.Now(), In: trace.In{MessageID: s.text}}
+		if i%3 != 1 {
+			l.Recipients = []trace.Recipient{{Address: s.text, Original: s.text, State: s.text, Status: s.text, Relay: s.text, Last: s.text}}
+		}
+		f.Lives = append(f.Lives, l)
+	}
+	return f, s.err
+}
+
 func (s *pretended) order() Order {
 	o := act.Operation{ID: "20261121-031502-hold-4711", Who: s.text, Verb: s.text, Selector: s.text, Reason: s.text, Until: s.text, Flags: s.text}
 	return Order{Operation: o, Undo: s.text, IDs: []string{s.text}}
@@ -101,6 +123,9 @@ type noted struct {
 	text string
 	got  []Command
 	who  string
+
+	suspended []Suspending
+	resumed   []postoffice.OperationID
 }
 
 func (n *noted) Try(context.Context, Command) (string, error) { return n.text, nil }
@@ -108,6 +133,18 @@ func (n *noted) Try(context.Context, Command) (string, error) { return n.text, n
 func (n *noted) Give(_ context.Context, who string, c Command) (*Given, error) {
 	n.who, n.got = who, append(n.got, c)
 	return &Given{Order: "20261121-031502-hold-4711", Lines: []string{n.text}, Error: n.text}, nil
+}
+
+func (n *noted) TrySuspend(context.Context, Suspending) (string, error) { return n.text, nil }
+
+func (n *noted) Suspend(_ context.Context, who string, s Suspending) (*Given, error) {
+	n.who, n.suspended = who, append(n.suspended, s)
+	return &Given{Order: "20261121-031502-suspend-4711", Lines: []string{n.text}}, nil
+}
+
+func (n *noted) Resume(_ context.Context, who string, id postoffice.OperationID) (*Given, error) {
+	n.who, n.resumed = who, append(n.resumed, id)
+	return &Given{Order: "20261121-031502-resume-4711", Lines: []string{n.text}}, nil
 }
 
 func (n *noted) Undo(context.Context, string, postoffice.OperationID) (string, error) {
@@ -193,7 +230,7 @@ func (v *visitor) csrf() string {
 
 func pagesOf() []string {
 	return []string{"/", "/?refresh=10&span=24h", "/queue", "/queue?to=" + url.QueryEscape(nasty), "/message/" + someID, "/threads",
-		"/thread?channel=smtp&host=x", "/orders", "/order/20261121-031502-hold-4711", "/find?id=" + url.QueryEscape(nasty), "/message/" + url.PathEscape(nasty), "/no/such"}
+		"/thread?channel=smtp&host=x", "/orders", "/suspensions", "/suspensions?host=" + url.QueryEscape(nasty), "/search?word=" + url.QueryEscape(nasty), "/order/20261121-031502-hold-4711", "/find?id=" + url.QueryEscape(nasty), "/message/" + url.PathEscape(nasty), "/no/such"}
 }
 
 // Whatever mail says, a page has no script, no handler of events and no address of
@@ -232,6 +269,18 @@ func TestTextOfStrangersStaysText(t *testing.T) {
 	check("given", page)
 	_, page = v.post("/undo", url.Values{"csrf": {secret}, "order": {"20261121-031502-hold-4711"}})
 	check("undone", page)
+	for _, form := range []url.Values{{"host": {nasty}, "sender": {nasty}, "until": {nasty}, "reason": {nasty}}, {"accepting": {"no"}, "reason": {nasty}}} {
+		form.Set("csrf", secret)
+		_, page = v.post("/suspend", form)
+		check("confirm a suspension", page)
+		assert.Contains(t, page, `name="sure"`, "questions")
+		form.Set("sure", "yes")
+		_, page = v.post("/suspend", form)
+		check("suspended", page)
+	}
+	if len(n.suspended) != 2 || n.suspended[0].Host != nasty || strings.Contains(n.suspended[0].Reason, "\u202e") || !n.suspended[1].Accepting {
+		t.Errorf("got %+v", n.suspended)
+	}
 	if len(n.got) != 1 || n.who != "web" || strings.Contains(n.got[0].Reason, "\u202e") {
 		t.Errorf("got %+v by %q", n.got, n.who)
 	}
@@ -252,7 +301,7 @@ func TestEachAnswerForbidsWhatPagesDoNotHave(t *testing.T) {
 func TestNobodySeesAnythingWithoutLogin(t *testing.T) {
 	v := visitorTo(t, Config{Source: hostile(), Orders: &noted{}})
 	v.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	for _, path := range pagesOf()[:9] {
+	for _, path := range pagesOf()[:12] {
 		r, err := v.Get(v.server.URL + path)
 		assert.Must(t, err)
 		r.Body.Close()
@@ -285,10 +334,24 @@ func TestCookieIsForOurOwnPagesAlone(t *testing.T) {
 	}
 }
 
-// Orders need the form's secret, a request of our own, and a page that may write.
+// Orders need the form's secret, a request of our own, and a page that may write. Op5: also
+// those that suspend and resume.
 func TestOrdersOfOthersAreRefused(t *testing.T) {
+	for path, form := range map[string]url.Values{
+		"/act":     {"verb": {"remove"}, "id": {someID}},
+		"/suspend": {"host": {"a.example"}},
+		"/resume":  {"order": {"20261121-031502-suspend-4711"}},
+	} {
+		t.Run(path[1:], func(t *testing.T) { ordersOfOthers(t, path, form) })
+	}
+}
+
+func ordersOfOthers(t *testing.T, path string, what url.Values) {
 	form := func(secret string) url.Values {
-		return url.Values{"csrf": {secret}, "verb": {"remove"}, "id": {someID}, "sure": {"yes"}}
+		f := maps.Clone(what)
+		f.Set("csrf", secret)
+		f.Set("sure", "yes")
+		return f
 	}
 	n := &noted{}
 	v := visitorTo(t, Config{Source: hostile(), Orders: n}).enter()
@@ -306,7 +369,7 @@ func TestOrdersOfOthersAreRefused(t *testing.T) {
 		"no origin at all":  {secret, map[string]string{"Origin": "null"}, http.StatusForbidden},
 		"another host name": {secret, map[string]string{"Host": "evil.example:2580"}, http.StatusMisdirectedRequest},
 	} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, v.server.URL+"/act", strings.NewReader(form(c.secret).Encode()))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, v.server.URL+path, strings.NewReader(form(c.secret).Encode()))
 		assert.Must(t, err)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		for k, text := range c.header {
@@ -319,20 +382,22 @@ func TestOrdersOfOthersAreRefused(t *testing.T) {
 			t.Errorf("%s: got %d, want %d", name, code, c.want)
 		}
 	}
-	if len(n.got) > 0 {
-		t.Fatalf("it was done: %+v", n.got)
+	done := func() int { return len(n.got) + len(n.suspended) + len(n.resumed) }
+	if done() > 0 {
+		t.Fatalf("it was done: %+v", n)
 	}
-	if code, _ := v.post("/act", form(secret)); code != http.StatusOK || len(n.got) != 1 {
-		t.Errorf("ours: got %d, %+v", code, n.got)
+	if code, _ := v.post(path, form(secret)); code != http.StatusOK || done() != 1 {
+		t.Errorf("ours: got %d, %+v", code, n)
 	}
 
 	v = visitorTo(t, Config{Source: hostile()}).enter()
-	code, page := v.post("/act", form(v.csrf()))
+	code, page := v.post(path, form(v.csrf()))
 	if code != http.StatusForbidden || !strings.Contains(page, "reading") {
 		t.Errorf("reading alone: got %d\n%s", code, page)
 	}
 	for _, path := range pagesOf() {
-		if _, page := v.get(path); strings.Contains(page, `action="/act"`) && strings.Contains(page, "<button name=\"verb\"") {
+		_, page := v.get(path)
+		if strings.Contains(page, `action="/act"`) && strings.Contains(page, "<button name=\"verb\"") || strings.Contains(page, `action="/suspend"`) || strings.Contains(page, `action="/resume"`) {
 			t.Errorf("%s: it offers orders", path)
 		}
 	}

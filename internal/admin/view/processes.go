@@ -119,11 +119,7 @@ func (s *Processes) Holder(f File) (pid int, held bool) {
 		return 0, false // a disk of a test, whose locks the kernel does not know
 	}
 	if s.locks == nil {
-		b, err := os.ReadFile("/proc/locks")
-		if err != nil {
-			b = nil
-		}
-		s.locks = LockHolders(b)
+		s.locks = LockHolders(durable.KernelLocks())
 	}
 	pid, held = s.locks[f.Info.Ino]
 	return pid, held

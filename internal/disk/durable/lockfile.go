@@ -215,12 +215,8 @@ func foreignHolder(f File) (text string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	b, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		return "", false
-	}
 	end := ":" + strconv.FormatUint(info.Ino, 10)
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(string(KernelLocks())) {
 		w := strings.Fields(line)
 		if len(w) < 6 || w[1] != "FLOCK" || !strings.HasSuffix(w[5], end) {
 			continue
@@ -231,6 +227,37 @@ func foreignHolder(f File) (text string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// KernelLocks returns the lines of /proc/locks; none if it cannot be read. The kernel gives
+// them in pieces of a page at most and counts lines to find where the next piece begins: when a
+// lock is released between two pieces, the first lines of the second one are left out, which are
+// of locks that are held all the time. So a list of more than one piece is read several times,
+// with the pieces beginning at other lines; what is held is then in one of them at least, and
+// lines may be there more than once.
+func KernelLocks() []byte {
+	const times, page = 5, 4096
+	all, pieces := lockPieces(page)
+	for n := 1; pieces > 1 && n < times; n++ {
+		again, _ := lockPieces(page * n / times)
+		all = append(all, again...)
+	}
+	return all
+}
+
+// lockPieces reads the list once; first is how long the first piece may be.
+func lockPieces(first int) (all []byte, pieces int) {
+	f, err := os.Open("/proc/locks")
+	if err != nil {
+		return nil, 0
+	}
+	defer f.Close()
+	piece := make([]byte, 64<<10)
+	for n, err := f.Read(piece[:first]); err == nil; n, err = f.Read(piece) {
+		all = append(all, piece[:n]...)
+		pieces++
+	}
+	return all, pieces
 }
 
 type osLock struct {

@@ -3,6 +3,7 @@ package durable_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -180,5 +182,51 @@ func TestSec5LinkedLockFileIsReplaced(t *testing.T) {
 	assert.NoError(t, next.Release())
 	if _, err := f.Stat("l"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after the release: got %v, want no file", err)
+	}
+}
+
+// A lock that is held is in the kernel's list, whatever other programs lock and release while it
+// is read: zmctl reload told an operator that no scheduler ran.
+func TestHeldLockIsListedWhileOthersComeAndGo(t *testing.T) {
+	dir := t.TempDir()
+	locked := func(name string) *os.File {
+		f := assert.Get(os.Create(filepath.Join(dir, name)))(t)
+		t.Cleanup(func() { _ = f.Close() })
+		assert.Must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+		return f
+	}
+	held := map[string]bool{}
+	for n := range 200 { // more than a page of lines
+		info := assert.Get(locked(fmt.Sprint("held", n)).Stat())(t)
+		held[":"+strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10)] = true
+	}
+	var others sync.WaitGroup
+	over := make(chan struct{})
+	others.Go(func() {
+		f := locked("other")
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+				_ = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+			}
+		}
+	})
+	defer others.Wait()
+	defer close(over)
+	for range 100 {
+		listed := map[string]bool{}
+		for line := range strings.Lines(string(durable.KernelLocks())) {
+			if w := strings.Fields(line); len(w) > 5 && strings.Contains(w[5], ":") {
+				listed[w[5][strings.LastIndexByte(w[5], ':'):]] = true
+			}
+		}
+		for ino := range held {
+			if !listed[ino] {
+				t.Fatalf("the lock of inode %s is held and not listed", ino[1:])
+			}
+		}
 	}
 }

@@ -54,7 +54,7 @@ type pace struct {
 	window int    // messages at a time; 0: all at once
 
 	given   int     // messages so far
-	before  []given // before a router, as far as is known; at most a window
+	before  []given // before a router or claimed by one, as far as is known; at most a window
 	back    int     // came back in a row
 	last    given   // that came back
 	checked time.Time
@@ -124,9 +124,10 @@ func (p *pace) alive() bool {
 	return p.lives
 }
 
-// poll removes from the list what the router has taken.
+// poll removes from the list what the router has done with. A message that it has claimed
+// stays in the list: while a lookup takes long, no one knows yet whether it comes back.
 func (p *pace) poll() error {
-	left := p.before[:0]
+	left, taken := p.before[:0], []given(nil)
 	for _, g := range p.before {
 		at := p.to + "/" + strconv.FormatUint(g.id.Ino, 10)
 		info, err := p.po.FS().Stat(at)
@@ -135,9 +136,18 @@ func (p *pace) poll() error {
 		}
 		if err == nil && postoffice.IDOf(info) == g.id {
 			left = append(left, g)
-			continue
+		} else {
+			taken = append(taken, g)
 		}
-		if info, err := p.po.FS().Stat(g.from); err == nil && postoffice.IDOf(info) == g.id {
+	}
+	claimed, err := p.claimed(len(taken) > 0)
+	if err != nil {
+		return err
+	}
+	for _, g := range taken {
+		if claimed[g.id.Ino] {
+			left = append(left, g)
+		} else if info, err := p.po.FS().Stat(g.from); err == nil && postoffice.IDOf(info) == g.id {
 			p.back++
 			p.last = g
 		} else {
@@ -149,4 +159,24 @@ func (p *pace) poll() error {
 		return &comeBackError{p.back, p.last.id}
 	}
 	return nil
+}
+
+// claimed returns the inode numbers of the messages that a router has claimed. It is asked
+// after a message was missed under its own name, and before it is looked for where it was: so
+// one that comes back meanwhile is found.
+func (p *pace) claimed(asked bool) (map[uint64]bool, error) {
+	if !asked {
+		return nil, nil
+	}
+	entries, err := p.po.FS().ReadDir(p.to)
+	if err != nil {
+		return nil, err
+	}
+	inos := map[uint64]bool{}
+	for _, e := range entries {
+		if n, ok := postoffice.ParseName(e.Name); ok && n.Owner != 0 {
+			inos[n.Ino] = true
+		}
+	}
+	return inos, nil
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/test/load"
+	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
 
@@ -118,6 +119,17 @@ func TestFullPostofficeLosesNothing(t *testing.T) {
 			tt.mount(s)
 			s.zmctl("init")
 			s.load.Pad = 3000
+			// What is delivered makes room: until the scheduler has met the full disk, nothing is.
+			met, delivers := make(chan struct{}), sync.OnceFunc(func() {})
+			if !tt.inodes {
+				delivers = sync.OnceFunc(func() { close(met) })
+				t.Cleanup(delivers)
+				s.load.Sink.Stall = func(at string, _ *peer.Message) {
+					if at == peer.AtDot {
+						<-met
+					}
+				}
+			}
 			s.begin()
 			if tt.inodes {
 				// Without a free inode no agent can start: these have.
@@ -142,10 +154,11 @@ func TestFullPostofficeLosesNothing(t *testing.T) {
 			holdRouter()
 			s.event("storage-trouble", "program", "router")
 			hold()
-			s.must("deliver from a full postoffice", s.load.Sink.Wait(arrived+1, patience))
 			if !tt.inodes {
 				s.event("disk", "program", "scheduler") // a report, or a specification
 			}
+			delivers()
+			s.must("deliver from a full postoffice", s.load.Sink.Wait(arrived+1, patience))
 			// What is delivered makes room for a moment: either answer will do.
 			s.load.Offer(s.ctx, 0, load.Relay, load.BySMTP)
 			s.load.Offer(s.ctx, 0, load.Relay, load.BySubmit)

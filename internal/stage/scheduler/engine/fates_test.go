@@ -90,6 +90,7 @@ func newFates(t *testing.T, rng *rand.Rand) *fates {
 	w.e.clock.tick()
 	w.e.pool = newPool(w.e.intake.load)
 	t.Cleanup(w.e.pool.close)
+	w.e.suspender.begin()
 	w.recordings()
 	return w
 }

@@ -340,6 +340,7 @@ func newStepped(t testing.TB, b *box, dir string, change func(*Config)) *engine 
 		e.spool.Ledger.Close()
 	})
 	e.clock.tick()
+	e.suspender.begin()
 	return e
 }
 

@@ -3,7 +3,6 @@ package postoffice
 import (
 	"fmt"
 	"hash/fnv"
-	"math/big"
 	"math/rand/v2"
 	"path"
 	"strconv"
@@ -125,7 +124,7 @@ func (id SpoolID) AppendTo(b []byte) []byte {
 }
 
 // MarshalText makes logs and JSON show a spool ID as people write it.
-func (id SpoolID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+func (id SpoolID) MarshalText() ([]byte, error) { return id.AppendTo(make([]byte, 0, 40)), nil }
 
 // UnmarshalText reads what MarshalText wrote.
 func (id *SpoolID) UnmarshalText(b []byte) (err error) {
@@ -140,10 +139,19 @@ func (id SpoolID) Time() time.Time { return time.Unix(0, id.MTime) }
 func ParseSpoolID(s string) (SpoolID, error) {
 	ino, stamp, _ := strings.Cut(strings.TrimPrefix(s, "S"), "A")
 	n, ok := decimal(ino)
-	if t, isNumber := new(big.Int).SetString(stamp[:min(len(stamp), 13)], 62); ok && isNumber && t.IsInt64() {
-		if id := (SpoolID{Ino: n, MTime: t.Int64()}); id.String() == s {
-			return id, nil
-		}
+	digits, negative := strings.CutPrefix(stamp, "-")
+	id := SpoolID{Ino: n}
+	for i := 0; ok && i < min(len(digits), len(base62)); i++ {
+		d := strings.IndexByte(base62, digits[i])
+		ok = d >= 0
+		id.MTime = id.MTime*62 + int64(d) // what is too large becomes another number
+	}
+	if negative {
+		id.MTime = -id.MTime
+	}
+	var b [40]byte
+	if ok && string(id.AppendTo(b[:0])) == s {
+		return id, nil
 	}
 	return SpoolID{}, fmt.Errorf("spool ID %q: want S, the inode number, A, the time, as zmctl queue prints it", s)
 }

@@ -70,12 +70,13 @@ func (c Code) Outcome() Outcome {
 // Parse reads "5.1.1": a class 2, 4 or 5, subject and detail of one to three
 // digits (RFC 3463 §2). It wants the whole string.
 func Parse(s string) (c Code, ok bool) {
-	f := strings.Split(s, ".")
-	if len(f) != 3 || len(f[0]) != 1 || !strings.Contains("245", f[0]) {
+	class, rest, _ := strings.Cut(s, ".")
+	subject, detail, ok := strings.Cut(rest, ".")
+	if !ok || len(class) != 1 || !strings.Contains("245", class) {
 		return Code{}, false
 	}
 	var n [3]uint16
-	for i, p := range f {
+	for i, p := range [...]string{class, subject, detail} {
 		if len(p) < 1 || len(p) > 3 {
 			return Code{}, false
 		}

@@ -2,6 +2,8 @@ package smtpserver
 
 import (
 	"net"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,34 +58,55 @@ func TestMessageAllocatesLittle(t *testing.T) {
 	}
 }
 
+// TestConnectionAllocatesLittle: a connection with one message allocates no more than before
+// there were domain classes, DNS lists, rules about content and what else is not configured here.
+func TestConnectionAllocatesLittle(t *testing.T) {
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		t.Skip("the race detector allocates, too")
+	}
+	once := sessions(t)
+	// 55; 58 before. It is a mean, rounded down: the ledger and the limits allocate now and then.
+	if got := testing.AllocsPerRun(200, once); got > 58 {
+		t.Errorf("%v allocations for a connection with a message, at most 58 are to be", got)
+	}
+}
+
 // BenchmarkSession is a connection with one message of 4 kB, each command answered before the
-// next. Its client is a bare socket that allocates nothing, so that the allocations are those
-// of the server (docs/performance.md).
+// next (docs/performance.md).
 func BenchmarkSession(b *testing.B) {
-	r := start(b, nil)
+	once := sessions(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		once()
+	}
+}
+
+// sessions starts a server and returns what makes a connection with one message. That is a bare
+// socket that allocates nothing, so that the allocations are those of the server.
+func sessions(t testing.TB) func() {
+	r := start(t, nil)
 	at := r.addrs[0].(*net.TCPAddr)
 	to := &unix.SockaddrInet4{Port: at.Port, Addr: [4]byte(at.IP.To4())}
 	steps := [][]byte{nil, []byte("EHLO client.example.net\r\n"), []byte("MAIL FROM:<a@example.net>\r\n"),
 		[]byte("RCPT TO:<b@mx.example.org>\r\n"), []byte("DATA\r\n"),
 		[]byte("Subject: x\r\n\r\n" + strings.Repeat("0123456789abcd\r\n", 249) + ".\r\n"), []byte("QUIT\r\n")}
 	answer := make([]byte, 4096)
-	b.ReportAllocs()
-	for b.Loop() {
+	return func() {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
+		defer unix.Close(fd)
 		if err := unix.Connect(fd, to); err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
 		for _, step := range steps {
 			if _, err := unix.Write(fd, step); err != nil {
-				b.Fatal(err)
+				t.Fatal(err)
 			}
 			if n, err := unix.Read(fd, answer); err != nil || n == 0 || answer[0] != '2' && answer[0] != '3' {
-				b.Fatalf("%q: %q, %v", step, answer[:max(n, 0)], err)
+				t.Fatalf("%q: %q, %v", step, answer[:max(n, 0)], err)
 			}
 		}
-		unix.Close(fd)
 	}
 }

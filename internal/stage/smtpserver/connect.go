@@ -39,8 +39,8 @@ func (s *server) newProtocol(role session.Role) *session.Server {
 
 // newConnection makes a connection and counts it; nil: there is no place for it, or we are
 // stopping. retired: it is for the server that has taken this one's place.
-func (s *server) newConnection(c net.Conn, p *session.Server) (n *connection, retired bool) {
-	n = &connection{role: p.Role}
+func (s *server) newConnection(c net.Conn, p *session.Server) (_ *connection, retired bool) {
+	n := &connection{role: p.Role} // not the result: that would be allocated for the closures
 	n.Conn = p.NewConn(c, func() { s.closed(n) })
 	n.OnLogin(func() { s.isOurs(n) })
 	s.mu.Lock()

@@ -38,7 +38,7 @@ func (s *server) newHandler(c session.Client, p session.Peer) session.Handler {
 func (h *handler) Hello(name string) { h.client.Helo = name }
 
 // Extensions implements session.Handler.
-func (h *handler) Extensions() (list []string) {
+func (h *handler) Extensions(list []string) []string {
 	if most := h.maxRecipients(); most > 0 {
 		list = append(list, "LIMITS RCPTMAX="+strconv.Itoa(most)) // RFC 9422
 	}
@@ -64,7 +64,7 @@ func (h *handler) Mail(m *session.Mail) *session.Reply {
 	if v.Action == access.None {
 		v = h.tx.filters.Mail(h.client, m.From, m.Params)
 	}
-	h.tx.policy = h.rules.Begin(f, h.client)
+	h.tx.policy = h.rules.Begin(f, &h.client)
 	if v.Action != access.None {
 		return h.refuse(v, address.Mailbox{})
 	}

@@ -40,7 +40,7 @@ type transaction struct {
 	policy     policy.Transaction
 	scan       *contentrules.Scanner // nil: no rule about header or body concerns it
 	discarded  bool                  // by such a rule
-	filters    content.Session
+	filters    *content.Session
 	out        contentWriter
 	onDisk     int64 // bytes that its file may have
 	unchecked  int   // of them, since the space was measured

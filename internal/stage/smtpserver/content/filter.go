@@ -58,6 +58,7 @@ const filterCause = "filter"
 type Filters struct {
 	cfg  FilterConfig
 	list []*filter
+	none Session // of all connections when there are no filters; nothing is written to it
 }
 
 // filter is one filter as all connections share it.
@@ -71,13 +72,14 @@ func (f *filter) label() string { return "milter " + f.Name() }
 // NewFilters prepares the filters; no connection is made yet.
 func NewFilters(c FilterConfig) *Filters {
 	f := &Filters{cfg: c}
+	f.none.Filters = f
 	for _, m := range c.Milters {
 		f.list = append(f.list, &filter{Config: m})
 	}
 	return f
 }
 
-// Session is the filters as one client's connection has them. The zero value has none.
+// Session is the filters as one client's connection has them.
 type Session struct {
 	*Filters
 	ctx       context.Context
@@ -107,7 +109,12 @@ type known struct {
 }
 
 // Session begins with a connection. ctx ends what the filters are asked.
-func (f *Filters) Session(ctx context.Context) Session { return Session{Filters: f, ctx: ctx} }
+func (f *Filters) Session(ctx context.Context) *Session {
+	if len(f.list) == 0 {
+		return &f.none
+	}
+	return &Session{Filters: f, ctx: ctx}
+}
 
 // Wanted reports whether a filter wants the content.
 func (s *Session) Wanted() bool {
@@ -126,7 +133,7 @@ var transactions atomic.Uint64
 
 // Mail begins a message with the filters; None: they accept it so far.
 func (s *Session) Mail(c session.Client, from address.Mailbox, params []string) access.Verdict {
-	if s.Filters == nil || len(s.list) == 0 {
+	if len(s.list) == 0 {
 		return access.Verdict{}
 	}
 	s.begin(c)
@@ -205,7 +212,7 @@ func (s *Session) Data() access.Verdict {
 
 // Unknown passes on a command that the server does not know; None: it is answered as usual.
 func (s *Session) Unknown(c session.Client, line string) access.Verdict {
-	if s.Filters == nil || len(s.list) == 0 {
+	if len(s.list) == 0 {
 		return access.Verdict{}
 	}
 	s.begin(c)
@@ -479,6 +486,9 @@ func bracketed(s string) string {
 
 // Reset ends a transaction with the filters.
 func (s *Session) Reset() {
+	if len(s.list) == 0 {
+		return
+	}
 	s.failed, s.discarded, s.number = access.Verdict{}, "", ""
 	for _, f := range s.open {
 		if f.open == nil {

@@ -230,7 +230,7 @@ type Transaction struct {
 	Effects   []access.Effect // what else rules do to the message
 
 	policy     *Policy
-	client     session.Client  // for the log
+	client     *session.Client // for the log
 	only       address.Mailbox // the first recipient
 	effectText int             // bytes of Effects
 	data       access.Verdict  // at DATA, with so many recipients
@@ -248,7 +248,7 @@ type waiting struct {
 }
 
 // Begin begins a transaction; client is for the log.
-func (p *Policy) Begin(f access.Facts, client session.Client) Transaction {
+func (p *Policy) Begin(f access.Facts, client *session.Client) Transaction {
 	return Transaction{Facts: f, policy: p, client: client}
 }
 
@@ -270,7 +270,7 @@ func (t *Transaction) Recipient(ctx context.Context, to address.Mailbox) (access
 		d, err = p.rules.Decide(ctx, f)
 	}
 	if err != nil {
-		return d, p.lookupFailed(err, t.client)
+		return d, p.lookupFailed(err, *t.client)
 	}
 	p.tableTrouble.End(p.Log, "access-recovered")
 	if len(d.Effects)+len(d.Warnings) > 0 {
@@ -331,7 +331,7 @@ func (t *Transaction) Content(ctx context.Context, size int64) error {
 		f.SetAnswers(w.answers)
 		d, err := t.policy.rules.Decide(ctx, f)
 		if err != nil {
-			return &access.RefusedError{Verdict: t.policy.lookupFailed(err, t.client)}
+			return &access.RefusedError{Verdict: t.policy.lookupFailed(err, *t.client)}
 		}
 		d.OnlyOf(t.pending) // the other rules have had their effect
 		t.apply(&d)

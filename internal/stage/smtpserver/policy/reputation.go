@@ -199,7 +199,7 @@ func (t *Transaction) message(ctx context.Context, state string, size int64) acc
 	}
 	d, err := t.policy.rules.Message(ctx, f, state)
 	if err != nil {
-		return t.policy.lookupFailed(err, t.client)
+		return t.policy.lookupFailed(err, *t.client)
 	}
 	t.apply(&d)
 	return d.Verdict

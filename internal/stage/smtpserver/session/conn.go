@@ -284,7 +284,7 @@ func (c *Conn) extensions() []string {
 	} else {
 		list = append(list, "SIZE")
 	}
-	list = append(list, c.handler.Extensions()...)
+	list = c.handler.Extensions(list)
 	if c.offersTLS() {
 		list = append(list, "STARTTLS")
 	}

@@ -59,10 +59,10 @@ func TestOurOwnDelayIsNotTheClients(t *testing.T) {
 // panicking is a Handler with defects.
 type panicking struct{ Handler }
 
-func (panicking) Hello(string)         {}
-func (panicking) Extensions() []string { return nil }
-func (panicking) Mail(*Mail) *Reply    { panic("MAIL") }
-func (panicking) Close()               { panic("the end") }
+func (panicking) Hello(string)                      {}
+func (panicking) Extensions(list []string) []string { return list }
+func (panicking) Mail(*Mail) *Reply                 { panic("MAIL") }
+func (panicking) Close()                            { panic("the end") }
 
 // A panic ends the session of one client, with 421, and is logged.
 func TestPanicEndsOneSession(t *testing.T) {

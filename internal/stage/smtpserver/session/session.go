@@ -126,9 +126,9 @@ func NewReply(code int, enhanced, text string) *Reply {
 type Handler interface {
 	// Hello is called at each greeting that was answered; it ends a transaction.
 	Hello(name string)
-	// Extensions returns what EHLO offers beyond what the loop does by itself: AUTH, ETRN,
+	// Extensions appends what EHLO offers beyond what the loop does by itself: AUTH, ETRN,
 	// LIMITS.
-	Extensions() []string
+	Extensions(list []string) []string
 	// Auth answers AUTH with the words behind it. ask sends a challenge with 334 and returns
 	// the client's line. A nil reply means that the connection is gone.
 	Auth(arg string, ask func(challenge string) (string, error)) *Reply

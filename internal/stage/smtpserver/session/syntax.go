@@ -251,17 +251,33 @@ const MaxName = 255
 
 // SafeName returns a client's name without the characters that would break a Received line.
 func SafeName(name string) string {
+	if isSafeName(name) {
+		return name
+	}
 	b := []byte(name)
 	if len(b) > MaxName {
 		b = b[:MaxName]
 	}
 	for i, ch := range b {
 		switch {
-		case 'a' <= ch && ch <= 'z', 'A' <= ch && ch <= 'Z', '0' <= ch && ch <= '9':
-		case strings.IndexByte(".-_:[]", ch) >= 0, ch >= 0x80:
+		case isNameByte(ch), ch >= 0x80:
 		default:
 			b[i] = '?'
 		}
 	}
 	return strings.ToValidUTF8(string(b), "?")
+}
+
+// isSafeName reports whether a name is one as almost all clients have, which is not copied.
+func isSafeName(name string) bool {
+	for i := range len(name) {
+		if !isNameByte(name[i]) {
+			return false
+		}
+	}
+	return len(name) <= MaxName
+}
+
+func isNameByte(ch byte) bool {
+	return 'a' <= ch && ch <= 'z' || 'A' <= ch && ch <= 'Z' || '0' <= ch && ch <= '9' || strings.IndexByte(".-_:[]", ch) >= 0
 }

@@ -18,6 +18,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
 	"zmailer/internal/run/helper"
+	"zmailer/internal/run/keys"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/scheduler"
@@ -55,6 +56,9 @@ func enterSandbox(settings *config.Config, cfg *engine.Config) error {
 			return cli.Exit(err, config.ExitConfig)
 		}
 		return err // it may be gone, or busy, for a moment: the supervisor starts the scheduler again
+	}
+	if cfg.Keys, err = keys.Start(settings); err != nil {
+		return err
 	}
 	return confine.Enter("scheduler", settings, cfg.Log)
 }

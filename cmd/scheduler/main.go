@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/keys"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/run/machine"
 	"zmailer/internal/run/sdnotify"
@@ -49,6 +50,7 @@ func main() {
 			&cli.BoolFlag{Name: "check-config", Usage: "check scheduler.conf, report errors and warnings, and exit"},
 			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
 			&cli.BoolFlag{Name: "start-agents", Usage: "only start agents that run as other users, for a scheduler that is not root (docs/privileges.md)"},
+			&cli.BoolFlag{Name: keys.Flag, Usage: keys.Usage},
 			&cli.DurationFlag{Name: "stop-timeout", Value: engine.DefaultStopTimeout, Usage: "when stopping, kill agents that have not finished after `TIME`"},
 		),
 		UseShortOptionHandling: true,
@@ -64,6 +66,9 @@ func run(c *cli.Context) error {
 	settings, err := config.FromCLI(c)
 	if err != nil {
 		return err
+	}
+	if c.Bool(keys.Flag) {
+		return keys.Help(settings, "ta-smtp")
 	}
 	if c.Bool("start-agents") {
 		return startAgents(c.Context, settings)

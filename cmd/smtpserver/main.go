@@ -2,7 +2,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/keys"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/smtpserver"
@@ -48,6 +48,7 @@ func main() {
 		Description: description,
 		Flags: append(config.Flags(),
 			&cli.StringSliceFlag{Name: "listen", Usage: "listen on `HOST:PORT` instead of SMTPLISTEN; may be repeated"},
+			&cli.BoolFlag{Name: keys.Flag, Usage: keys.Usage},
 			&cli.BoolFlag{Name: "test-access", Usage: "show the decision of the access rules about client=ADDRESS from=ADDRESS to=ADDRESS ..., and exit (docs/access.md)"},
 			&cli.IntFlag{Name: "max-connections", Usage: "serve at most `N` clients at once instead of SMTPCONNECTIONS; further clients get 421"},
 			&cli.DurationFlag{Name: "timeout", Value: 5 * time.Minute, Usage: "close a connection without a complete command after `TIME`"},
@@ -66,28 +67,32 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Bool(keys.Flag) {
+		return keys.Help(settings, "smtpserver")
+	}
 	log, err := logging.New(os.Stderr, settings.LogFormat(), settings.String("LOGLEVEL", ""), "smtpserver")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
 	store := lastgood.Use(settings, "smtpserver", log)
+	opener, err := openKeys(c, settings)
+	if err != nil {
+		return err
+	}
+	store.OpenBy(opener.Open)
 	cfg, err := configure(c, settings, log)
 	if err != nil {
 		return err
 	}
 	cfg.Loaded = store.Settle
 	if c.Bool("test-access") {
-		cfg.Log = nil // nothing but the result is printed
-		if err = smtpserver.TestAccess(cfg, c.Args().Slice(), c.App.Writer); errors.Is(err, smtpserver.ErrQuestion) {
-			return cli.Exit("--test-access: "+err.Error(), config.ExitUsage)
-		}
-		return err
+		return testAccess(c, cfg)
 	}
 	cfg.Service, cfg.Hangup = sdnotify.FromEnvironment(log), hangups()
 	cfg.Reread = func() (smtpserver.Config, []string, error) { return reread(c, store, log) }
 	if cfg.Activated, err = listen.Activated(); err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}
-	return serve(c.Context, settings, cfg)
+	return serve(c.Context, settings, cfg, opener)
 }

@@ -10,6 +10,7 @@ import (
 	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
+	"zmailer/internal/run/keys"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/run/machine"
 	"zmailer/internal/stage/tasmtp"
@@ -30,11 +31,10 @@ A channel whose name begins with one of these, like smtp-slow, is served in the 
 It reuses a connection for the next message to the same channel and host
 (docs/delivery.md). It reads zmailer.conf (HOSTNAME, SMTPPORT, RESOLVER, SYNC),
 ../queue/NAME, and NAME, where it marks each recipient's outcome. It logs to standard
-error. SOURCES in the environment lists the local addresses that it connects from,
-separated by commas, each with =NAME if EHLO uses another name there; all attempts of a
-message use the same address. HELO is the name for EHLO. The scheduler sets both from
-sources= and helo= of a clause. Rules in the file replies beside zmailer.conf override
-the codes of replies:
+error. SOURCES in the environment lists the addresses that it connects from, separated by
+commas, each with =NAME if EHLO uses another name there; all attempts of a message use the
+same address. HELO is the name for EHLO. The scheduler sets both from sources= and helo=.
+Rules in the file replies beside zmailer.conf override the codes of replies:
     ta-smtp --test-reply smtp/example.com '450 4.7.1 Greylisted'
 The files tls and credentials there define TLS requirements and logins (docs/tls.md); tls=
 and auth= of a clause are passed as TLSPOLICY and ACCOUNT.
@@ -83,7 +83,7 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
-	lastgood.Use(settings, "ta-smtp", log)
+	lastgood.Use(settings, "ta-smtp", log).OpenBy(keys.FromEnvironment().Open)
 	cfg, err := tasmtp.ConfigFrom(settings)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/admin/view"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/keys"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/ui/web"
 )
@@ -36,7 +37,7 @@ func main() {
 		Usage:           "show the postoffice to a browser",
 		UsageText:       "zmweb [--write] [--listen HOST:PORT] [--token-file FILE] [--accounts FILE] [flags]",
 		Description:     description,
-		Flags:           append(config.Flags(), flags()...),
+		Flags:           append(append(config.Flags(), flags()...), &cli.BoolFlag{Name: keys.Flag, Usage: keys.Usage}),
 		HideHelpCommand: true,
 		Action:          run,
 	})
@@ -49,6 +50,9 @@ func run(c *cli.Context) error {
 	settings, err := config.FromCLI(c)
 	if err != nil {
 		return err
+	}
+	if c.Bool(keys.Flag) {
+		return keys.Help(settings, "zmweb")
 	}
 	w, err := webSettingsFrom(c, settings)
 	if err != nil {
@@ -64,6 +68,9 @@ func run(c *cli.Context) error {
 		return err
 	}
 	dir := settings.PostOffice()
+	if err := w.openKeys(settings, log); err != nil {
+		return err
+	}
 	page, ln, err := w.page(settings, dir)
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/smtpserver/listen"
 	"zmailer/internal/ui/web"
 )
 
@@ -74,12 +75,22 @@ func (w *webSettings) open(settings *config.Config) (ln net.Listener, secure boo
 		}
 		return ln, false, nil
 	}
-	pair, err := tls.LoadX509KeyPair(w.cert, w.key)
+	log := w.log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	certs, err := listen.OpenCertificates(listen.CertificateFiles{Certs: []string{w.cert}, Keys: []string{w.key}, Keeper: w.keys}, time.Now, log)
 	if err != nil {
 		_ = ln.Close()
 		return nil, false, settings.Invalid("WEBCERT", "cannot be used", err)
 	}
-	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), true, nil
+	// A renewed certificate is used from the next connection on.
+	current := func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := certs.Config().Clone()
+		c.NextProtos = []string{"http/1.1"}
+		return c, nil
+	}
+	return tls.NewListener(ln, &tls.Config{GetConfigForClient: current, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), true, nil
 }
 
 // names returns those that requests may be made to.

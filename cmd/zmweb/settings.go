@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -35,6 +36,8 @@ type webSettings struct {
 	hosts                   []string
 	readers, writers        []string
 	cert, key               string
+	keys                    config.Keeper // opens keys that this process may not read; may be nil
+	log                     *slog.Logger  // of certificates; nil: none
 }
 
 func webSettingsFrom(c *cli.Context, settings *config.Config) (webSettings, error) {

@@ -199,6 +199,8 @@ func roleOf(t *testing.T, p suite.Process) string {
 		return "launcher"
 	case strings.Contains(args, "--open-files"):
 		return "opener"
+	case strings.Contains(args, "--open-keys"):
+		return "keys of " + p.Name
 	}
 	return p.Name
 }
@@ -210,13 +212,15 @@ func checkStandings(t *testing.T, s *suite.Suite, daemon int) {
 	// Bits of capabilities(7): dac_read_search; chown to setuid; with setpcap and sys_nice.
 	const none, search, becoming, starting = "0000000000000000", "0000000000000004", "00000000000000ff", "00000000008001ff"
 	want := map[string]standing{
-		"smtpserver": {own, none, none, "1"},
-		"router":     {own, none, none, "1"},
-		"opener":     {own, search, search, "1"},
-		"scheduler":  {own, none, none, "1"},
-		"ta-smtp":    {own, none, none, "1"},
-		"ta-mailbox": {"0 0 0 0", becoming, becoming, "0"},
-		"launcher":   {"0 0 0 0", starting, starting, "0"},
+		"smtpserver":         {own, none, none, "1"},
+		"router":             {own, none, none, "1"},
+		"opener":             {own, search, search, "1"},
+		"keys of smtpserver": {own, search, search, "1"},
+		"keys of scheduler":  {own, search, search, "1"},
+		"scheduler":          {own, none, none, "1"},
+		"ta-smtp":            {own, none, none, "1"},
+		"ta-mailbox":         {"0 0 0 0", becoming, becoming, "0"},
+		"launcher":           {"0 0 0 0", starting, starting, "0"},
 	}
 	seen := map[string]int{}
 	for _, p := range processes(t, s) {
@@ -327,6 +331,7 @@ func TestLauncherFollowsSchedulerConf(t *testing.T) {
 	assert.Must(t, os.Chmod(agent, 0o755))
 	configure(t, s, "scheduler.conf", strings.Replace(pipeConf, "smtp/*\n", "smtp/*\n\tuser=games command=\""+agent+"\"\n", 1))
 	zmctl(t, s, "reload")
+	event(t, s, "conf-read", "program", "scheduler")
 	submit(t, s, "Subject: y\n\n", "two@sink.example")
 	await(t, s, "an agent of games", func() (bool, error) {
 		_, err := os.Stat(out + "/uid")

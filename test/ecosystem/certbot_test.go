@@ -7,6 +7,7 @@ import (
 	"net/smtp"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 type lineage struct {
 	dir, tls string
 	ca       *peer.CA
+	zmctl    string // the hook's command
 }
 
 // renew writes a new certificate as certbot does: files in archive/, links in live/.
@@ -54,7 +56,7 @@ func (l *lineage) certbot(t *testing.T) {
 	script := assert.Get(filepath.Abs("../../packaging/certbot/certbot-deploy"))(t)
 	assert.Must(t, os.MkdirAll(hooks, 0o755), os.Symlink(script, filepath.Join(hooks, "zmailer")))
 	cmd := exec.Command("/usr/bin/python3", "-c", renewed, hooks, l.live())
-	cmd.Env = append(os.Environ(), "ZMAILER_TLS="+l.tls, "ZMAILER_GROUP=root")
+	cmd.Env = append(os.Environ(), "ZMAILER_TLS="+l.tls, "ZMAILER_GROUP=root", "ZMCTL="+l.zmctl)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("certbot: %v\n%s", err, out)
@@ -66,7 +68,7 @@ func (l *lineage) hook(t *testing.T, args string) (said string, err error) {
 	t.Helper()
 	script := assert.Get(filepath.Abs("../../packaging/certbot/certbot-deploy"))(t)
 	cmd := exec.Command("/bin/sh", "-c", script+args)
-	cmd.Env = append(os.Environ(), "RENEWED_LINEAGE="+l.live(), "RENEWED_DOMAINS=mx.example.org", "ZMAILER_TLS="+l.tls, "ZMAILER_GROUP=root")
+	cmd.Env = append(os.Environ(), "RENEWED_LINEAGE="+l.live(), "RENEWED_DOMAINS=mx.example.org", "ZMAILER_TLS="+l.tls, "ZMAILER_GROUP=root", "ZMCTL="+l.zmctl)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -74,7 +76,7 @@ func (l *lineage) hook(t *testing.T, args string) (said string, err error) {
 func newLineage(t *testing.T) *lineage {
 	t.Helper()
 	dir := shortDir(t)
-	l := &lineage{dir: filepath.Join(dir, "letsencrypt"), tls: filepath.Join(dir, "tls"), ca: peer.NewCA(t, "ca")}
+	l := &lineage{dir: filepath.Join(dir, "letsencrypt"), tls: filepath.Join(dir, "tls"), ca: peer.NewCA(t, "ca"), zmctl: "true"}
 	assert.Must(t, os.Mkdir(l.tls, 0o750))
 	return l
 }
@@ -106,7 +108,7 @@ func TestDeployHookGivesTheServerANewCertificate(t *testing.T) {
 	file := filepath.Join(l.tls, "mx.example.org.pem")
 	assert.Equal(t, assert.Get(os.Stat(file))(t).Mode().Perm(), os.FileMode(0o640))
 	p := readPage(t, "certificates.md", "/etc/zmailer/tls/mx.example.org.pem", file)
-	s := p.start(t, "/etc/zmailer/zmailer.conf", func(s *suite.Suite) {})
+	s := p.start(t, "/etc/zmailer/zmailer.conf with a copy", func(s *suite.Suite) {})
 	assert.Equal(t, served(t, s, l.ca).Unix(), soon.Unix())
 	l.renew(t, "2", later)
 	l.certbot(t)
@@ -121,6 +123,39 @@ func TestDeployHookGivesTheServerANewCertificate(t *testing.T) {
 	}
 	assert.Equal(t, string(assert.Get(os.ReadFile(file))(t)), string(before))
 	assert.Equal(t, len(assert.Get(os.ReadDir(l.tls))(t)), 1, "files beside the certificate")
+}
+
+// Op2: certbot's files are used where certbot has them, by daemons that are not root: the renewed
+// certificate is served, and the hook, which certbot runs, reports one that cannot be used.
+func TestOp2ServerUsesCertbotsOwnFiles(t *testing.T) {
+	t.Parallel()
+	needs(t, "/usr/bin/openssl", "openssl", "/usr/bin/certbot", "certbot")
+	if _, err := user.Lookup("daemon"); err != nil || os.Geteuid() != 0 {
+		t.Skip("skipped: keys that root alone can read need root, and the user daemon")
+	}
+	l := newLineage(t)
+	soon, later := time.Now().Add(20*time.Hour).Truncate(time.Second), time.Now().Add(40*time.Hour).Truncate(time.Second)
+	l.renew(t, "1", soon)
+	p := readPage(t, "certificates.md", "/etc/letsencrypt/live/mx.example.org", l.live())
+	s := p.start(t, "/etc/zmailer/zmailer.conf", func(s *suite.Suite) {
+		s.Settings["DAEMONUSER"] = "daemon"
+		l.zmctl = s.Bin + "/zmctl --config " + s.Config()
+	})
+	event(t, s, "confined", "program", "smtpserver")
+	assert.Equal(t, served(t, s, l.ca).Unix(), soon.Unix())
+	l.renew(t, "2", later)
+	l.certbot(t)
+	await(t, "new certificate", func() bool { return served(t, s, l.ca).Unix() == later.Unix() })
+	said, err := l.hook(t, "")
+	assert.NoError(t, err)
+	assert.Equal(t, said, "")
+	assert.Equal(t, len(assert.Get(os.ReadDir(l.tls))(t)), 0, "copies")
+
+	assert.Must(t, os.Chmod(filepath.Join(l.dir, "archive", "mx.example.org"), 0o777))
+	if said, err := l.hook(t, ""); err == nil {
+		t.Errorf("the hook is content with keys that everyone can replace: %s", said)
+	}
+	assert.Equal(t, served(t, s, l.ca).Unix(), later.Unix())
 }
 
 // Certificates that are not the mail system's are left alone.

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +19,9 @@ import (
 	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
+	"zmailer/internal/run/helper"
 	"zmailer/internal/run/human"
+	"zmailer/internal/run/keys"
 	"zmailer/internal/stage/mailbox"
 	"zmailer/internal/stage/router"
 	"zmailer/internal/stage/router/route"
@@ -126,6 +130,10 @@ type ConfigLine struct {
 // Config runs the loader of each program, as the user that this process is. parse is the error
 // of reading zmailer.conf, if there was one.
 func Config(settings *config.Config, parse error, depth Depth) *Configuration {
+	return configuration(settings, parse, depth, keys.FromEnvironment())
+}
+
+func configuration(settings *config.Config, parse error, depth Depth, opener *keys.Client) *Configuration {
 	c := &Configuration{Usable: true, Lines: []ConfigLine{}}
 	seen := map[string]bool{}
 	c.result("zmctl", parse, seen)
@@ -133,7 +141,7 @@ func Config(settings *config.Config, parse error, depth Depth) *Configuration {
 		return c
 	}
 	for _, l := range Loaders() {
-		notes := &collector{}
+		notes := &collector{opener: opener, handed: map[string]bool{}}
 		do := l.Check
 		if depth != Everything {
 			do = l.Start
@@ -149,16 +157,41 @@ func Config(settings *config.Config, parse error, depth Depth) *Configuration {
 		if c.result(l.Program, errors.Join(err, notes.take()), seen) && l.Fine != nil {
 			c.Lines = append(c.Lines, ConfigLine{Program: l.Program, Text: l.Fine(settings)})
 		}
+		c.handed(l.Program, notes.handed, seen)
 	}
 	return c
+}
+
+// handed names the keys that root alone can read, and that were opened as they are for a daemon.
+func (c *Configuration) handed(program string, files map[string]bool, seen map[string]bool) {
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		line := ConfigLine{Program: program, File: file, Text: human.Clean(file) + ": readable by root only: handed over at start and when it changes"}
+		if !seen[line.Text] {
+			seen[line.Text] = true
+			c.Lines = append(c.Lines, line)
+		}
+	}
 }
 
 // collector is told of warnings in files that can be used.
 type collector struct {
 	copies *lastgood.Store // nil: none are used
+	opener *keys.Client    // nil: no keys are handed over
 
-	mu   sync.Mutex
-	list []error
+	mu     sync.Mutex
+	list   []error
+	handed map[string]bool // keys that were
+}
+
+// Open opens a key as a daemon's helper process would.
+func (c *collector) Open(path string) (*os.File, error) {
+	f, err := c.opener.Open(path)
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.handed[path] = true
+	}
+	return f, err
 }
 
 // locate adds the lines of zmailer.conf that name the files.
@@ -267,7 +300,8 @@ const HereFlag = "as-daemon"
 // ConfigAsDaemon is Config as the user that a start would use: root has a process of its own
 // check, which becomes DAEMONUSER first.
 func ConfigAsDaemon(ctx context.Context, settings *config.Config, parse error, depth Depth) (*Configuration, error) {
-	if settings == nil || os.Geteuid() != 0 || settings.String("DAEMONUSER", "") == "" || confine.Check(settings) != nil {
+	holds, held, err := daemonsRights(settings)
+	if err != nil || !holds {
 		return Config(settings, parse, depth), nil
 	}
 	self, err := os.Executable()
@@ -281,6 +315,18 @@ func ConfigAsDaemon(ctx context.Context, settings *config.Config, parse error, d
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env, cmd.Stderr = append(service.Environment(settings), scheduler.LauncherHere), &stderr
+	if held {
+		opener, stop, err := openKeys(settings)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+		attached, err := opener.Attach(cmd)
+		if err != nil {
+			return nil, err
+		}
+		defer attached()
+	}
 	out, err := cmd.Output()
 	found := &Configuration{}
 	if jerr := json.Unmarshal(out, found); jerr != nil {
@@ -290,4 +336,30 @@ func ConfigAsDaemon(ctx context.Context, settings *config.Config, parse error, d
 		found.Code = config.ExitConfig
 	}
 	return found, nil
+}
+
+// daemonsRights reports whether this process has more rights than the daemons keep, so that
+// another one has to check for them, and whether it can open keys as the daemons' helpers do.
+func daemonsRights(settings *config.Config) (more, opens bool, err error) {
+	if settings == nil || settings.String("DAEMONUSER", "") == "" {
+		return false, false, nil
+	}
+	if err := confine.Check(settings); err != nil {
+		return false, false, err
+	}
+	opens, err = confine.PlanFor("opener", settings).Holds()
+	return os.Geteuid() == 0 || opens, opens, err
+}
+
+// openKeys opens keys in this process, for all programs, until stop is called.
+func openKeys(settings *config.Config) (opener *keys.Client, stop func(), err error) {
+	ours, theirs, err := helper.Pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	go func() {
+		// What ends it is the end of the check.
+		_ = keys.Serve(theirs, keys.NewPolicy(settings.File, "smtpserver", "ta-smtp", "zmweb"))
+	}()
+	return keys.NewClient(ours), func() { _ = ours.Close() }, nil
 }

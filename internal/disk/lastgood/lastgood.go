@@ -72,6 +72,7 @@ type Store struct {
 	program string
 	now     func() time.Time
 	log     *slog.Logger
+	opener  func(path string) (*os.File, error) // nil: there is none
 
 	mu    sync.Mutex
 	sums  map[string]string // of the copies as they were written or found, by path
@@ -240,6 +241,22 @@ func (s *Store) Last(path string) *config.Kept {
 		return nil
 	}
 	return &config.Kept{Text: text, UID: h.UID, Time: h.Time}
+}
+
+// OpenBy has keys that this process may not read opened by open, which is called before any file
+// is read.
+func (s *Store) OpenBy(open func(path string) (*os.File, error)) {
+	if s != nil {
+		s.opener = open
+	}
+}
+
+// Open implements config.Keeper.
+func (s *Store) Open(path string) (*os.File, error) {
+	if s.opener == nil {
+		return nil, config.ErrNotHanded
+	}
+	return s.opener(path)
 }
 
 // Settle removes what is about files that this process has not read: settings no longer name

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -128,7 +127,7 @@ func (f *File[T]) Current() T {
 		return f.value
 	}
 	f.next = now.Add(filePeriod)
-	info, err := os.Stat(f.path)
+	info, err := StatSecret(f.secrets(), f.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !f.o.Required:
 		// It may be about to be replaced: believed at the second look.
@@ -180,9 +179,18 @@ func (f *File[T]) refuse(err error) {
 	f.o.Log.Error("table-refused", "file", f.path, "reason", err, "kept", "the table as it was read before")
 }
 
+// secrets returns what opens a file with secrets; nil for others, which this process has to be
+// able to read.
+func (f *File[T]) secrets() Keeper {
+	if f.o.Secret {
+		return f.o.Keeper
+	}
+	return nil
+}
+
 // read never waits for a pipe's other end.
 func (f *File[T]) read() ([]byte, fs.FileInfo, error) {
-	r, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	r, err := OpenSecret(f.secrets(), f.path)
 	if err != nil {
 		return nil, nil, err
 	}

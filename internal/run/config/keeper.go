@@ -1,8 +1,10 @@
 package config
 
 import (
+	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
 	"syscall"
 	"time"
 )
@@ -21,6 +23,40 @@ type Keeper interface {
 	Last(path string) *Kept
 	// Expires notes when a certificate ends.
 	Expires(path string, at time.Time)
+	// Open opens a key or a file of passwords that this process may not read, by one that may
+	// (package keys). ErrNotHanded: there is none.
+	Open(path string) (*os.File, error)
+}
+
+// ErrNotHanded means that no process hands over files that this one may not read.
+var ErrNotHanded = errors.New("no process hands this file over")
+
+// OpenSecret opens a key or a file of passwords for reading, by the keeper where this process may
+// not. It does not wait for a pipe's other end.
+func OpenSecret(k Keeper, path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if k == nil || !errors.Is(err, fs.ErrPermission) {
+		return f, err
+	}
+	handed, kerr := k.Open(path)
+	if errors.Is(kerr, ErrNotHanded) {
+		return nil, err
+	}
+	return handed, kerr
+}
+
+// StatSecret is os.Stat for a file that OpenSecret opens.
+func StatSecret(k Keeper, path string) (fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	if k == nil || !errors.Is(err, fs.ErrPermission) {
+		return info, err
+	}
+	f, err := OpenSecret(k, path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Stat()
 }
 
 // Kept is the content of a file as it was when it could be used.

@@ -162,11 +162,15 @@ func Check(c *config.Config) error {
 }
 
 // BecomeDaemon has this process become the user that the daemons become, if root has started
-// it and there is such a user: what it reads afterwards, they can read, too.
+// it and there is such a user, and gives its capabilities up: what it reads afterwards, they can
+// read, too.
 func BecomeDaemon(c *config.Config) error {
 	a, err := PlanFor("smtpserver", c).Account()
-	if err != nil || a == nil || os.Geteuid() != 0 {
+	if err != nil || a == nil {
 		return err
+	}
+	if os.Geteuid() != 0 {
+		return keepOnly(nil)
 	}
 	err = errors.Join(syscall.Setgroups(a.Groups), syscall.Setgid(a.GID))
 	if err == nil {
@@ -177,6 +181,9 @@ func BecomeDaemon(c *config.Config) error {
 	}
 	return nil
 }
+
+// GiveUp gives up all capabilities, in a program that has no profile.
+func GiveUp() error { return keepOnly(nil) }
 
 // Applies reports whether Enter has anything to do.
 func (p Plan) Applies() bool {

@@ -29,11 +29,10 @@ func Start(argument string, settings *config.Config) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := Sockets()
 	if err != nil {
-		return nil, fmt.Errorf("make a connection: %w", err)
+		return nil, err
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
 	defer ours.Close() // the connection has a descriptor of its own
 	defer theirs.Close()
 	cmd := exec.Command(self, argument)
@@ -49,6 +48,32 @@ func Start(argument string, settings *config.Config) (*net.UnixConn, error) {
 	}
 	go func() { _ = cmd.Wait() }() // its end is seen on the connection
 	return connection(ours)
+}
+
+// Sockets returns the two ends of a connection, for a process that is to inherit one.
+func Sockets() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a connection: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs"), nil
+}
+
+// Pair returns the two ends of a connection in this process.
+func Pair() (one, other *net.UnixConn, err error) {
+	a, b, err := Sockets()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer a.Close() // a connection has a descriptor of its own
+	defer b.Close()
+	if one, err = connection(a); err != nil {
+		return nil, nil, err
+	}
+	if other, err = connection(b); err != nil {
+		return nil, nil, errors.Join(err, one.Close())
+	}
+	return one, other, nil
 }
 
 // Inherited returns the connection that Start has passed to this process. What this one

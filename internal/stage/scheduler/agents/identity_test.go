@@ -25,7 +25,7 @@ func TestAgentsRunAsTheirClauseSpecifies(t *testing.T) {
 		in, out, err := os.Pipe()
 		assert.Must(t, err)
 		defer in.Close()
-		p, err := l.begin("/", in, out, os.Geteuid() == 0)
+		p, err := l.begin("/", in, out, nil, os.Geteuid() == 0)
 		out.Close()
 		assert.Must(t, err)
 		text, err := io.ReadAll(in)

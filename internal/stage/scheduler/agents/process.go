@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/keys"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/wire/taproto"
@@ -44,6 +45,7 @@ type Processes struct {
 	Dir      string          // that they run in: transport/
 	ZConfig  string          // path of zmailer.conf for them; "" if there is none
 	Launcher *LauncherClient // starts those of other users; nil: we do
+	Keys     *keys.Client    // opens keys for agents that run as we do; nil: none does
 	Post     func(fn func()) // has fn called in the pool's goroutine
 }
 
@@ -109,7 +111,14 @@ func (s *Processes) start(l Launch, channel, host string) (*process, error) {
 		}
 	} else {
 		c := (*os.Process)(nil)
-		if c, err = l.begin(s.Dir, childIn, childOut, os.Geteuid() == 0); err == nil {
+		var open *os.File
+		if open, err = s.keysFor(l); err == nil {
+			c, err = l.begin(s.Dir, childIn, childOut, open, os.Geteuid() == 0)
+		}
+		if open != nil {
+			_ = open.Close() // the agent has it
+		}
+		if err == nil {
 			p.handle, p.pid = child{c}, c.Pid
 		}
 	}
@@ -118,6 +127,21 @@ func (s *Processes) start(l Launch, channel, host string) (*process, error) {
 		return nil, errors.Join(err, in.Close(), out.Close())
 	}
 	return p, nil
+}
+
+// relayAgent is the program whose keys are opened for it.
+const relayAgent = "ta-smtp"
+
+// keysFor returns a connection to the process that opens keys, for an agent that has some.
+func (s *Processes) keysFor(l Launch) (*os.File, error) {
+	if s.Keys == nil || filepath.Base(l.Argv[0]) != relayAgent {
+		return nil, nil
+	}
+	f, err := s.Keys.Hand()
+	if errors.Is(err, keys.ErrGone) {
+		return nil, nil // agents go on with what they can read, and report what they cannot
+	}
+	return f, err
 }
 
 // Pid implements Process.
@@ -221,9 +245,9 @@ func (p *process) read(a *Agent) {
 	p.post(func() { a.Ended(state) })
 }
 
-// begin starts the process in a directory with its standard input and output. root: it may
-// run as another user.
-func (l Launch) begin(dir string, in, out *os.File, root bool) (*os.Process, error) {
+// begin starts the process in a directory with its standard input and output, and open, a
+// connection for keys, unless it is nil. root: it may run as another user.
+func (l Launch) begin(dir string, in, out, open *os.File, root bool) (*os.Process, error) {
 	program, err := conf.FindProgram(l.Argv[0])
 	if err != nil {
 		return nil, err
@@ -237,11 +261,16 @@ func (l Launch) begin(dir string, in, out *os.File, root bool) (*os.Process, err
 		// Its standard error is ours: it writes as we do.
 		env = append(slices.Clip(env), logging.JournalVariable+"="+stream)
 	}
+	files := []*os.File{in, out, os.Stderr}
+	if open != nil {
+		files = append(files, open)
+		env = append(slices.Clip(env), keys.Variable+"=3")
+	}
 	if env == nil {
 		env = []string{}
 	}
 	return l.process(program, &os.ProcAttr{
-		Dir: workDir(dir, as), Env: env, Files: []*os.File{in, out, os.Stderr},
+		Dir: workDir(dir, as), Env: env, Files: files,
 		// A session of its own: a terminal's interrupt is for us, who end our agents in good
 		// order, and what runs as another user cannot type into our terminal (TIOCSTI).
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: as},

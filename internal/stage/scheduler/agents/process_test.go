@@ -16,7 +16,7 @@ func TestAgentsKnowTheJournal(t *testing.T) {
 	out, theirs, err := os.Pipe()
 	assert.Must(t, err)
 	defer out.Close()
-	p, err := Launch{Argv: []string{"/usr/bin/env"}, Env: []string{"A=1"}}.begin("/", theirs, theirs, false)
+	p, err := Launch{Argv: []string{"/usr/bin/env"}, Env: []string{"A=1"}}.begin("/", theirs, theirs, nil, false)
 	theirs.Close()
 	assert.Must(t, err)
 	got, err := io.ReadAll(out)

@@ -108,7 +108,7 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 	e.heap, e.books = heap{base: b}, books{base: b}
 	start := tune.spawner
 	if start == nil {
-		start = &agents.Processes{Dir: e.transport(), ZConfig: c.ZConfig, Launcher: c.Launcher, Post: e.post}
+		start = &agents.Processes{Dir: e.transport(), ZConfig: c.ZConfig, Launcher: c.Launcher, Keys: c.Keys, Post: e.post}
 	}
 	e.agents = agents.New(e.core, &e.attempts, start, agents.Limits{End: c.StopTimeout, Restart: tune.restart, Deaf: tune.deaf}, e.log)
 	return e

@@ -15,6 +15,7 @@ import (
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/keys"
 	"zmailer/internal/run/metrics"
 	manager "zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/scheduler/agents"
@@ -36,6 +37,7 @@ type Config struct {
 	Reread      Reread
 	Service     *manager.Service       // is notified of our state; nil: none is
 	Launcher    *agents.LauncherClient // starts agents that run as other users; nil: the scheduler does
+	Keys        *keys.Client           // opens keys for agents; nil: they can read them, or cannot
 	Start       Start
 
 	// Resolver is the host:port of a name server, for channel hold; "": those of

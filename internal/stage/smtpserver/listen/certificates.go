@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"zmailer/internal/run/config"
@@ -131,7 +130,7 @@ func (c *Certificates) Config() *tls.Config {
 func (c *Certificates) stat() map[string]fs.FileInfo {
 	seen := map[string]fs.FileInfo{}
 	for name := range c.files.all() {
-		if info, err := os.Stat(name); err == nil {
+		if info, err := config.StatSecret(c.files.Keeper, name); err == nil {
 			seen[name] = info
 		}
 	}
@@ -187,10 +186,10 @@ func (c *Certificates) read(copies bool) (*tls.Config, error) {
 
 // pair reads a certificate and its key, and has both saved.
 func (c *Certificates) pair(cert, key string) (pair tls.Certificate, err error) {
-	certText, err := readPEM(cert, key == cert)
+	certText, err := readPEM(c.files.Keeper, cert, key == cert)
 	keyText := certText
 	if err == nil && key != cert {
-		keyText, err = readPEM(key, true)
+		keyText, err = readPEM(c.files.Keeper, key, true)
 	}
 	if err != nil {
 		return pair, err
@@ -210,8 +209,8 @@ func (c *Certificates) pair(cert, key string) (pair tls.Certificate, err error) 
 }
 
 // readPEM reads a file; secret: it holds a key.
-func readPEM(name string, secret bool) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+func readPEM(k config.Keeper, name string, secret bool) ([]byte, error) {
+	f, err := config.OpenSecret(k, name)
 	if err != nil {
 		return nil, refused(name, err)
 	}

@@ -81,7 +81,14 @@ func start(o *Options) (*child, error) {
 	k.cmd.Stdin, k.cmd.Stdout, k.cmd.Stderr = in, out, k.said
 	k.cmd.WaitDelay = leave // for a child of its own that keeps standard error open
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err = k.cmd.Start()
+	attached := func() {}
+	if o.Attach != nil {
+		attached, err = o.Attach(k.cmd)
+	}
+	if err == nil {
+		err = k.cmd.Start()
+		attached()
+	}
 	in.Close()
 	out.Close()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ type ProbeOptions struct {
 	// Command returns the program that delivers to a next hop, with its arguments and
 	// environment, in the mode that answers probes. An error: it knows none.
 	Command func(channel, host string) (argv, env []string, err error)
+	Attach  func(*exec.Cmd) (done func(), err error) // Options.Attach of it
 	// Cache keeps the answers; nil: only for a moment.
 	Cache *verified.Cache
 	// Answers are used for the time Expire, and asked again in the background from Refresh on. An
@@ -254,7 +256,7 @@ func (p *Prober) program(n NextHop) (*Checker, error) {
 				break
 			}
 		}
-		c, err = New(Options{Program: argv, Env: env, Time: probeTime, Greeting: ProbeGreeting, Mode: "--probe", Log: p.o.Log, Now: p.o.Now})
+		c, err = New(Options{Program: argv, Env: env, Time: probeTime, Greeting: ProbeGreeting, Mode: "--probe", Attach: p.o.Attach, Log: p.o.Log, Now: p.o.Now})
 		if err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -34,10 +35,12 @@ type Options struct {
 	// Greeting is the first line that it writes, and Mode the flag that names it in errors; "":
 	// those of router --verify.
 	Greeting, Mode string
-	Time           time.Duration // for one answer; 0: DefaultTime
-	Keep           time.Duration // how long an answer is kept; that a recipient is unknown, a tenth of it
-	Now            func() time.Time
-	Log            *slog.Logger
+	// Attach gives the program what it inherits beside that; nil: nothing (keys.Client.Attach).
+	Attach func(*exec.Cmd) (done func(), err error)
+	Time   time.Duration // for one answer; 0: DefaultTime
+	Keep   time.Duration // how long an answer is kept; that a recipient is unknown, a tenth of it
+	Now    func() time.Time
+	Log    *slog.Logger
 }
 
 // Defaults of Options.

@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"net/smtp"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"zmailer/internal/run/assert"
+	"zmailer/test/peer"
+	"zmailer/test/suite"
+)
+
+// letsEncrypt is a directory as certbot makes it: root alone may enter live/ and archive/.
+type letsEncrypt struct {
+	t   *testing.T
+	dir string
+	ca  *peer.CA
+}
+
+// renew replaces the links in live/NAME, as certbot does.
+func (l *letsEncrypt) renew(name, version string, end time.Time) {
+	l.t.Helper()
+	live, archive := filepath.Join(l.dir, "live", name), filepath.Join(l.dir, "archive", name)
+	for _, dir := range []string{live, archive} {
+		assert.Must(l.t, os.MkdirAll(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o700))
+	}
+	l.ca.Write(filepath.Join(archive, "fullchain"+version+".pem"), filepath.Join(archive, "privkey"+version+".pem"), l.ca.IssueUntil(end, name))
+	for _, file := range []string{"fullchain", "privkey"} {
+		link := filepath.Join(live, file+".pem")
+		assert.Must(l.t, os.Symlink("../../archive/"+name+"/"+file+version+".pem", link+".new"), os.Rename(link+".new", link))
+	}
+}
+
+func (l *letsEncrypt) file(name, file string) string {
+	return filepath.Join(l.dir, "live", name, file+".pem")
+}
+
+// end returns when the certificate that the server presents for a name ends.
+func (l *letsEncrypt) end(s *suite.Suite, name string) (end time.Time, err error) {
+	c, err := smtp.Dial(s.SMTPAddr)
+	if err != nil {
+		return end, err
+	}
+	defer c.Close()
+	err = c.StartTLS(&tls.Config{ServerName: name, RootCAs: l.ca.Pool(), VerifyConnection: func(st tls.ConnectionState) error {
+		end = st.PeerCertificates[0].NotAfter
+		return nil
+	}})
+	return end, err
+}
+
+func (l *letsEncrypt) await(s *suite.Suite, name string, end time.Time) {
+	l.t.Helper()
+	await(l.t, s, "the new certificate of "+name, func() (bool, error) {
+		got, err := l.end(s, name)
+		return got.Equal(end), err
+	})
+}
+
+// Op2: certbot's keys and keys of DKIM, which root alone can read, are used by daemons that are not
+// root: from the start on, when they are renewed, and when a reload names others. check-config
+// reports them so; a key that is not handed over is an error there, and the start is refused.
+func TestOp2KeysOfRootAloneWork(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{})
+	l := &letsEncrypt{t: t, ca: peer.NewCA(t, "ca")}
+	began := time.Now().Truncate(time.Second).UTC()
+	in := func(hours int) time.Time { return began.Add(time.Duration(hours) * time.Hour) }
+	certs := func(names ...string) string {
+		var certs, keys []string
+		for _, name := range names {
+			certs, keys = append(certs, l.file(name, "fullchain")), append(keys, l.file(name, "privkey"))
+		}
+		return "TLSCERT=\"" + strings.Join(certs, " ") + "\"\nTLSKEY=\"" + strings.Join(keys, " ") + "\"\n"
+	}
+	s := confined(t, sink, func(s *suite.Suite) {
+		delete(s.Settings, "METRICS")
+		l.dir = filepath.Join(s.Dir, "letsencrypt")
+	})
+	for i, name := range []string{"mx.mta.example", "mail.mta.example", "new.mta.example"} {
+		l.renew(name, "1", in(20+i))
+	}
+	newkey(t, s, "mta.example", "r1", "ed25519")
+	signing := filepath.Join(filepath.Dir(s.Config()), "dkim")
+	signingKey := filepath.Join(filepath.Dir(s.Config()), strings.Fields(read(t, signing))[2])
+	assert.Must(t, os.Chown(filepath.Dir(signingKey), 0, 0), os.Chown(signingKey, 0, 0), os.Chmod(signingKey, 0o600))
+	plain := read(t, s.Config())
+	configure(t, s, "zmailer.conf", plain+certs("mx.mta.example", "mail.mta.example"))
+
+	said := zmctl(t, s, "check-config")
+	wantIn(t, said, l.file("mx.mta.example", "privkey")+": readable by root only: handed over", l.file("mail.mta.example", "privkey")+": readable by root only: handed over",
+		signingKey+": readable by root only: handed over")
+	begin(t, s)
+	event(t, s, "confined", "program", "smtpserver")
+	l.await(s, "mx.mta.example", in(20))
+	l.await(s, "mail.mta.example", in(21))
+	submitAs(t, s, "From: alice@mta.example\nSubject: signed\n\n", "far@sink.example")
+	assert.Must(t, sink.Wait(1, patience))
+	if m := sink.Messages()[0]; !strings.Contains(string(m.Data), "s=r1") {
+		t.Errorf("not signed:\n%s", m.Data)
+	}
+
+	// A renewal, with no hook and no reload.
+	l.renew("mail.mta.example", "2", in(40))
+	l.await(s, "mail.mta.example", in(40))
+	configure(t, s, "zmailer.conf", plain+certs("mx.mta.example", "mail.mta.example", "new.mta.example"))
+	zmctl(t, s, "reload")
+	l.await(s, "new.mta.example", in(22))
+
+	// One that the daemons' user could replace is refused, and what runs stays.
+	daemon, _ := idsOf(t, daemonUser)
+	key := filepath.Join(l.dir, "archive", "new.mta.example", "privkey1.pem")
+	assert.Must(t, os.Chown(filepath.Dir(key), daemon, -1))
+	wantIn(t, exits(t, s, 78, "zmctl", "check-config"), filepath.Dir(key)+" belongs to uid")
+	exits(t, s, 78, "zmctl", "reload")
+	l.await(s, "mx.mta.example", in(20))
+	assert.Must(t, os.Chown(filepath.Dir(key), 0, -1))
+	stop(t, s)
+	if left := processes(t, s); len(left) > 0 {
+		t.Errorf("after the stop there are %v", left)
+	}
+}

@@ -160,11 +160,14 @@ func (l *login) exchange(mechanism string, response []byte, ask func(string) (st
 			return e.User(), e.Claimed(), err
 		}
 		line, err := ask(base64.StdEncoding.EncodeToString(challenge))
-		if err != nil {
-			return "", "", err
+		if err == nil && line == "*" {
+			err = errCancelled
 		}
-		if line == "*" {
-			return "", "", errCancelled
+		if err != nil && refused(mechanism, challenge) {
+			err = auth.ErrRefused
+		}
+		if err != nil {
+			return "", e.Claimed(), err
 		}
 		var ok bool
 		if response, ok = decodeResponse(line); !ok {
@@ -172,6 +175,12 @@ func (l *login) exchange(mechanism string, response []byte, ask func(string) (st
 		}
 	}
 	return "", "", auth.ErrSyntax
+}
+
+// refused reports whether a challenge is the error about a token (RFC 7628 section 3.2.2): these
+// mechanisms have no other. A client that ends the exchange then has guessed wrong all the same.
+func refused(mechanism string, challenge []byte) bool {
+	return len(challenge) > 0 && (mechanism == auth.OAuthBearer || mechanism == auth.XOAuth2)
 }
 
 // step gives a response to the backend.

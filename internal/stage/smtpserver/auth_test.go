@@ -1,7 +1,10 @@
 package smtpserver
 
 import (
+	"bufio"
 	"encoding/base64"
+	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -311,4 +314,57 @@ func TestAuthIsNotOfferedInTheClear(t *testing.T) {
 	p.say("XCLIENT ADDR=203.0.113.9", "220")
 	offers(t, p.say("EHLO c", "250"), "AUTH", true)
 	p.say(password, "235")
+}
+
+// refusesTokens answers as Dovecot's auth server does to a token that is not good (seen with the
+// real one in package auth): with a challenge, behind which the refusal comes.
+func refusesTokens(t *testing.T) (socket string) {
+	socket = filepath.Join(t.TempDir(), "auth")
+	l := assert.Get(net.Listen("unix", socket))(t)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				fmt.Fprint(c, "VERSION\t1\t2\nSPID\t1\nCUID\t1\nCOOKIE\tab\nMECH\tXOAUTH2\nMECH\tOAUTHBEARER\nDONE\n")
+				for s := bufio.NewScanner(c); s.Scan(); {
+					switch line := s.Text(); {
+					case strings.HasPrefix(line, "AUTH\t"):
+						fmt.Fprint(c, "CONT\t1\t"+b64(`{"status":"invalid_token"}`)+"\n")
+					case strings.HasPrefix(line, "CONT\t"):
+						fmt.Fprint(c, "FAIL\t1\n")
+					}
+				}
+			}()
+		}
+	}()
+	return socket
+}
+
+// A client that ends the exchange when it reads that its token is wrong, by * or by the end of the
+// connection, has guessed as much as one that waits for the 535.
+func TestRefusedTokensCountHoweverTheExchangeEnds(t *testing.T) {
+	for name, end := range map[string]func(p *client){
+		"cancelled": func(p *client) { p.say("*", "535 5.7.8") },
+		"cut":       func(p *client) { p.Close() },
+		"answered":  func(p *client) { p.say("", "535 5.7.8") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := submission(t, func(c *Config) {
+				c.Users.Source = "dovecot:" + refusesTokens(t)
+				c.Limits.Failures = limits.Rate{Count: 2, Per: time.Hour}
+			})
+			for i := range 2 {
+				p := r.greeted()
+				p.say("AUTH XOAUTH2 "+b64("user=jane\x01auth=Bearer guess\x01\x01"), "334 ")
+				end(p)
+				logtest.Eventually(t, "the refusal is noticed", func() bool { return r.log.Count("msg=auth-failed") == i+1 })
+			}
+			r.greeted().say("AUTH XOAUTH2 "+b64("user=jane\x01auth=Bearer guess\x01\x01"), "421 4.7.0")
+		})
+	}
 }

@@ -48,9 +48,10 @@ func openPatterns(s Source, o Options) (Table, error) {
 }
 
 // Lookup returns the result of the first line that matches. Keys that stand for more than
-// one address, such as @domain and .domain, are not looked up in patterns.
-func (p *patterns) Lookup(_ context.Context, key string) (Value, bool, error) {
-	if key == "" || len(key) > maxPatternKey || key[0] == '@' || key[0] == '.' {
+// one address, such as @domain and .domain and those with the context of Part, are not looked up
+// in patterns.
+func (p *patterns) Lookup(ctx context.Context, key string) (Value, bool, error) {
+	if key == "" || len(key) > maxPatternKey || key[0] == '@' || key[0] == '.' || ctx.Value(partKey{}) != nil {
 		return Value{}, false, nil
 	}
 	lines := p.file.Current()
@@ -69,6 +70,14 @@ func (p *patterns) Lookup(_ context.Context, key string) (Value, bool, error) {
 	}
 	return Value{}, false, nil
 }
+
+// partKey is the key of Part.
+type partKey struct{}
+
+// Part returns the context for a key that is a part of what is looked up: the domain of an
+// address, a domain above that, a network. Expressions are compared with the whole alone, as in
+// regexp_table(5): "!/@example\.org$/" would be met by the domain of each address there.
+func Part(ctx context.Context) context.Context { return context.WithValue(ctx, partKey{}, true) }
 
 // Close does nothing.
 func (p *patterns) Close() error { return nil }

@@ -340,3 +340,41 @@ func decideBy(t testing.TB, list []*rule, f *Facts) Decision {
 	t.Helper()
 	return assert.Get(decision(context.Background(), list, f))(t)
 }
+
+// Expressions are compared with the whole address or name, as in regexp_table(5): not with the
+// domains above it, which a table of keys is asked for, too.
+func TestExpressionsSeeTheWholeNameAlone(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	write("unqualified", "/^[^.]*$/ REJECT needs a dot\n")
+	write("others", "!/@example\\.net$/ REJECT not from there\n")
+	write("network", "/^198\\.51$/ REJECT\n")
+	write("ours", "!/@example\\.net$/ x\n")
+	for name, tt := range map[string]struct {
+		rules string
+		facts *Facts
+		want  Action
+	}{
+		"a name with dots":                {"check_helo_access regexp:unqualified", unauthenticated(nil), Accept},
+		"a name without":                  {"check_helo_access regexp:unqualified", unauthenticated(func(f *Facts) { f.Helo = "out" }), Reject},
+		"the same in a file":              {"check_helo_access file:unqualified", unauthenticated(nil), Accept},
+		"the same in a unionmap":          {"check_helo_access unionmap:{regexp:unqualified,regexp:network}", unauthenticated(nil), Accept},
+		"all but a domain":                {"check_sender_access regexp:others", unauthenticated(nil), Accept},
+		"all but a domain, another":       {"check_sender_access regexp:others", unauthenticated(func(f *Facts) { f.From.Domain = "example.com" }), Reject},
+		"all but a domain, file":          {"check_sender_access file:others", unauthenticated(nil), Accept},
+		"all but a domain, file, another": {"check_sender_access file:others", unauthenticated(func(f *Facts) { f.From.Domain = "example.com" }), Reject},
+		"a part of the client's address":  {"check_client_access regexp:network", unauthenticated(nil), Accept},
+		"a condition, all but a domain":   {"reject from=regexp:ours", unauthenticated(nil), Accept},
+		"a condition, another domain":     {"reject from=regexp:ours", unauthenticated(func(f *Facts) { f.From.Domain = "example.com" }), Reject},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(dir, "access")
+			assert.Must(t, os.WriteFile(path, []byte(tt.rules+"\n"), 0o644))
+			r := assert.Get(Open(Options{Path: path, Dir: dir, Log: slog.New(slog.DiscardHandler)}))(t)
+			defer r.Close()
+			assert.Equal(t, decide(t, r, tt.facts).Action, tt.want, "action")
+		})
+	}
+}

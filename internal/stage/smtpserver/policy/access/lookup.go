@@ -147,10 +147,8 @@ func (s *sources) actions(source, key string) (finder, error) {
 	t := set.(asked) // every source that is no file is
 	return func(ctx context.Context, list []subject) (string, bool, error) {
 		for _, one := range list {
-			for _, k := range one.keys {
-				if v, ok, err := t.Lookup(ctx, k); ok || err != nil {
-					return v.Text, ok, err
-				}
+			if v, ok, err := t.first(ctx, one.keys); ok || err != nil {
+				return v.Text, ok, err
 			}
 		}
 		return "", false, nil
@@ -166,6 +164,7 @@ type actionList struct {
 type pattern struct {
 	net    netip.Prefix
 	expr   *regexp.Regexp
+	not    bool // it is met by what expr does not match
 	action string
 }
 
@@ -177,7 +176,7 @@ func (l *actionList) find(list []subject) (string, bool) {
 			}
 		}
 		for _, p := range l.ordered {
-			if p.expr != nil && p.expr.MatchString(one.text) || p.expr == nil && one.addr.IsValid() && p.net.Contains(one.addr) {
+			if p.expr != nil && p.expr.MatchString(one.text) != p.not || p.expr == nil && one.addr.IsValid() && p.net.Contains(one.addr) {
 				return p.action, true
 			}
 		}
@@ -235,12 +234,12 @@ func (l *actionList) add(key, line string) error {
 	if _, err := parseAction(action, "", ""); err != nil {
 		return err
 	}
-	if word[0] == '/' {
-		expr, err := compile(word)
+	if text, not := strings.CutPrefix(word, "!"); text != "" && text[0] == '/' {
+		expr, err := compile(text)
 		if err != nil {
 			return err
 		}
-		l.ordered = append(l.ordered, pattern{expr: expr, action: action})
+		l.ordered = append(l.ordered, pattern{expr: expr, not: not, action: action})
 		return nil
 	}
 	word = strings.ToLower(word)
@@ -261,15 +260,16 @@ func (l *actionList) add(key, line string) error {
 
 // cutKey cuts a line into its key, which may be an expression with blanks, and the rest.
 func cutKey(line string) (word, rest string, err error) {
-	if line[0] != '/' {
+	begin := len(line) - len(strings.TrimPrefix(line, "!"))
+	if !strings.HasPrefix(line[begin:], "/") {
 		i := strings.IndexAny(line, " \t")
 		if i < 0 {
 			return line, "", nil
 		}
 		return line[:i], strings.TrimLeft(line[i:], " \t"), nil
 	}
-	end := exprEnd(line)
-	if end < 0 {
+	end := begin + exprEnd(line[begin:])
+	if end < begin {
 		return "", "", fmt.Errorf("%q has no closing /", line)
 	}
 	word, rest = line[:end], line[end:]

@@ -143,12 +143,22 @@ func parseList(key string) func(name string, text []byte) (*members, error) {
 type asked struct{ table.Table }
 
 func (t asked) any(ctx context.Context, keys ...string) (answer, error) {
-	for _, key := range keys {
-		if _, ok, err := t.Lookup(ctx, key); err != nil || ok {
-			return when(true, ok), err
+	_, ok, err := t.first(ctx, keys)
+	return when(true, ok), err
+}
+
+// first returns the value of the first key that the table has. The keys behind the first one are
+// parts of it.
+func (t asked) first(ctx context.Context, keys []string) (v table.Value, ok bool, err error) {
+	for i, key := range keys {
+		if i == 1 {
+			ctx = table.Part(ctx)
+		}
+		if v, ok, err = t.Lookup(ctx, key); ok || err != nil {
+			break
 		}
 	}
-	return no, nil
+	return v, ok, err
 }
 
 func (t asked) client(ctx context.Context, a netip.Addr) (answer, error) {

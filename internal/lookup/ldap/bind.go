@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/go-ldap/ldap/v3"
+	"golang.org/x/text/unicode/norm"
 
 	"zmailer/internal/lookup/settings"
 )
@@ -19,7 +21,7 @@ var ErrRefused = errors.New("ldap: refused")
 // error but ErrRefused means that the answer is unknown now.
 func Bind(ctx context.Context, c settings.LDAP, timeout time.Duration, user, password string) error {
 	// RFC 4513 section 5.1.2: a bind with a name and without a password succeeds, as no one.
-	if user == "" || password == "" {
+	if user == "" || password == "" || !isOneSpelling(user) {
 		return ErrRefused
 	}
 	d, err := Open(c, timeout)
@@ -44,6 +46,14 @@ func Bind(ctx context.Context, c settings.LDAP, timeout time.Duration, user, pas
 		}
 	}
 	return err
+}
+
+// isOneSpelling reports whether a directory sees no other name in a user's than we do, but for
+// capitals. It ignores blanks and invisible characters and knows several forms of a letter (RFC
+// 4518 section 2.2 ff.): each spelling would have a rate limit of its own.
+func isOneSpelling(user string) bool {
+	return user == strings.Join(strings.Fields(user), " ") && norm.NFKC.IsNormalString(user) &&
+		!strings.ContainsFunc(user, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.Is(unicode.Variation_Selector, r) })
 }
 
 // joined reports whether one of several servers has answered with a code.

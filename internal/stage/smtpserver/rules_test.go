@@ -165,6 +165,41 @@ func TestOp13FromFieldOfUsers(t *testing.T) {
 	r.greeted().mail("jane@example.net", "b@example.com", "From: x@y\n\n", "250")
 }
 
+// A user who may not write joe's address does not do so by other spellings, nor by leaving the
+// envelope sender out.
+func TestFromFieldIsNotEvaded(t *testing.T) {
+	dir := files(t, map[string]string{"senders": "jane@example.net jane\n"})
+	const jane = "jane@example.net"
+	servers := map[string]*running{}
+	for _, rule := range []string{"login", "sender", "domain"} {
+		servers[rule] = submission(t, func(c *Config) {
+			c.Access.Dir, c.Access.SenderLogin, c.Access.HeaderFrom = dir, []string{"senders"}, rule
+		})
+	}
+	for name, tt := range map[string]struct{ rule, sender, header, reply string }{
+		"null sender, domain":         {"domain", "", "From: joe@example.net", "550 5.7.1"},
+		"null sender, sender":         {"sender", "", "From: joe@example.net", "550 5.7.1"},
+		"null sender, login":          {"login", "", "From: joe@example.net", "550 5.7.1"},
+		"a receipt of the user's own": {"sender", "", "From: jane@example.net", "250"},
+		"a blank before the colon":    {"login", jane, "From : joe@example.net", "550 5.7.1"},
+		"folded":                      {"login", jane, "From:\n joe@example.net", "550 5.7.1"},
+		"in small letters":            {"login", jane, "fROM: joe@example.net", "550 5.7.1"},
+		"behind a line that is none":  {"login", jane, "no field\nFrom: joe@example.net", "550 5.7.1"},
+		"a comment":                   {"login", jane, "From: (jane@example.net) joe@example.net", "550 5.7.1"},
+		"two addresses in brackets":   {"login", jane, "From: <joe@example.net> <jane@example.net>", "550 5.7.1"},
+		"an encoded address":          {"login", jane, "From: =?utf-8?q?joe=40example.net?=", "550 5.7.1"},
+		"a source route":              {"login", jane, "From: <@example.net:joe@example.net>", "550 5.7.1"},
+		"a domain that looks alike":   {"domain", jane, "From: joe@ex\u0430mple.net", "550 5.7.1"},
+		"an empty group":              {"login", jane, "From: joe@example.net:;", "550 5.7.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := servers[tt.rule].greeted()
+			p.say("AUTH PLAIN "+b64("\x00jane\x00secret"), "235")
+			p.mail(tt.sender, "b@example.com", tt.header+"\n\nx\n", tt.reply)
+		})
+	}
+}
+
 // Op10: the router's answer about router.star is the reply to the content; it is asked where there
 // is a program alone, and its absence is not a refusal.
 func TestOp10AnswerAboutTheProgramIsTheReply(t *testing.T) {

@@ -60,7 +60,12 @@ func (p *Policy) mayWrite(ctx context.Context, f *access.Facts, from address.Mai
 		return p.maySend(ctx, f.User, from)
 	}
 	if f.From.IsNull() {
-		return true, nil // such as a receipt, which names its writer in From alone
+		// Such as a receipt, which names its writer in From alone. Who may not choose the sender
+		// does not choose this either by leaving the sender out.
+		if len(p.senders) == 0 {
+			return true, nil
+		}
+		return p.maySend(ctx, f.User, from)
 	}
 	if p.HeaderFrom == FromSender {
 		return strings.EqualFold(from.Key(), f.From.Key()), nil

@@ -169,10 +169,11 @@ func Network(a netip.Addr) netip.Prefix {
 	return n
 }
 
-// who returns the key of a client: the user from any address, else the address.
+// who returns the key of a client: the user from any address, else the address. For directories,
+// tables of RATELIMITS and SENDERLOGIN capitals make no other user.
 func who(a netip.Addr, user string) key {
 	if user != "" {
-		return key{user: user}
+		return key{user: strings.ToLower(user)}
 	}
 	return key{net: Network(a)}
 }

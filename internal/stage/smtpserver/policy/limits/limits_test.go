@@ -120,6 +120,15 @@ func TestRatesHold(t *testing.T) {
 	}
 }
 
+// A directory takes Jane for jane: so does her rate.
+func TestSpellingsOfAUserShareARate(t *testing.T) {
+	l := New(Config{Messages: Rate{2, time.Hour}})
+	a := netip.MustParseAddr("192.0.2.1")
+	for i, user := range []string{"jane", "Jane", "JANE"} {
+		assert.Equal(t, l.Message(&Who{Addr: a, User: user}) == nil, i < 2, "%s", user)
+	}
+}
+
 func TestRightPasswordIsNoFailure(t *testing.T) {
 	l := New(Config{Failures: Rate{2, time.Minute}})
 	a := netip.MustParseAddr("192.0.2.1")

@@ -144,10 +144,12 @@ HOPROUNDS ?= 2000
 nexthop:
 	HOP_ROUNDS=$(HOPROUNDS) $(GO) test -count=1 -timeout 120m -run TestDel1RandomNextHop ./internal/stage/tasmtp
 
-# Random SMTP sessions beside a model of the protocol. A failure has the seed that repeats it:
+# Random SMTP sessions beside a model of the protocol, and random domain classes and aliases beside
+# a model of where mail goes. A failure has the seed that repeats it:
 # go test ./internal/stage/smtpserver -run TestSessionsFollowAModel -args -sessions-seed N
 sessions:
 	$(GO) run ./scripts/testsummary -count=1 -timeout 60m -run TestSessionsFollowAModel ./internal/stage/smtpserver -args -sessions $(SESSIONS)
+	$(GO) run ./scripts/testsummary -count=1 -timeout 60m -run TestRecipientsFollowAModel ./internal/stage/router/rules -args -model $(SESSIONS)
 
 # The real programs; with strace and postfix installed nothing is skipped.
 e2e:

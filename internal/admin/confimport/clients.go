@@ -72,7 +72,12 @@ func convertPorts(c *converter) {
 		case number == "587" || c.p.get("smtpd_sasl_auth_enable", s) == "yes" && number != "25":
 			ours = "SUBMISSIONLISTEN"
 		}
-		if host != "" && number != "25" && number != "587" && number != "465" {
+		if c.isWayBack(s) {
+			ours = "REINJECTLISTEN"
+			if nets, _ := c.networks(c.p.get("mynetworks", s)); len(nets) > 0 && !slices.Equal(nets, []string{"127.0.0.0/8"}) && slices.ContainsFunc(s.options, func(o setting) bool { return o.name == "mynetworks" }) {
+				c.b.set("REINJECTNETS", strings.Join(nets, " "), "mynetworks of "+s.name)
+			}
+		} else if host != "" && number != "25" && number != "587" && number != "465" {
 			// The way back from a content filter, or a port for another program.
 			c.service(s, ByHand, "filters.md", "a port for another program: SMTPLISTEN=\"... %s:%s\", and rules of access for its clients", host, number)
 			continue
@@ -85,13 +90,13 @@ func convertPorts(c *converter) {
 				listens[ours] = append(listens[ours], listen)
 			}
 		}
-		c.service(s, Converted, "setup.md", "%s", ours)
+		c.service(s, Converted, map[bool]string{false: "setup.md", true: "content-filters.md"}[ours == "REINJECTLISTEN"], "%s", ours)
 		if name := c.p.get("milter_macro_daemon_name", s); name != "" && name != c.p.get("milter_macro_daemon_name") {
 			role := map[string]string{"SUBMISSIONLISTEN": "submission=", "SUBMISSIONSLISTEN": "submissions="}[ours]
 			c.daemonNames = append(c.daemonNames, role+name)
 		}
 	}
-	for _, ours := range []string{"SMTPLISTEN", "SUBMISSIONLISTEN", "SUBMISSIONSLISTEN"} {
+	for _, ours := range []string{"SMTPLISTEN", "SUBMISSIONLISTEN", "SUBMISSIONSLISTEN", "REINJECTLISTEN"} {
 		if len(listens[ours]) > 0 {
 			c.b.set(ours, strings.Join(listens[ours], " "), "ports of master.cf, inet_interfaces")
 		} else if ours == "SMTPLISTEN" {
@@ -101,6 +106,8 @@ func convertPorts(c *converter) {
 	for _, s := range c.p.services {
 		if s.command == "pipe" {
 			c.service(s, ByHand, "pipe.md", "mail for a program: an alias \"|program\"; to Dovecot and Mailman by LMTP")
+		} else if _, filter := c.contentFilter(); s.name == filter {
+			continue // with content_filter
 		} else if (s.command == "smtp" || s.command == "lmtp") && len(s.options) > 0 && s.name != "smtp" && s.name != "relay" && s.name != "lmtp" {
 			c.service(s, ByHand, "scheduler.conf.md", "a clause %s/* of scheduler.conf", s.name)
 		}

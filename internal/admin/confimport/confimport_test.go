@@ -156,7 +156,8 @@ func TestSettingsHaveTheirCounterparts(t *testing.T) {
 			"zmailer.conf": {`FQDNALIASES="fqdnaliases regexp:forward.regexp"`, "SUBADDRESS=off"}, "virtualaliasdomains": {"club.example", "friends.example"},
 		},
 		"amavis": {
-			"zmailer.conf":    {`RELAYNETS="127.0.0.0/8 10.1.0.0/16 10.2.0.0/16"`, "RELAYRECIPIENTMAPS=ldap:recipients.ldap"},
+			"zmailer.conf":    {`RELAYNETS="127.0.0.0/8 10.1.0.0/16 10.2.0.0/16"`, "RELAYRECIPIENTMAPS=ldap:recipients.ldap", "CONTENTFILTER=smtpx!127.0.0.1:10024", "REINJECTLISTEN=127.0.0.1:10025"},
+			"scheduler.conf":  {"smtpx/127.0.0.1:10024", "\tmaxthr=2"},
 			"recipients.ldap": {"url = ldaps://ad.example.com", "password = p w", "filter = (proxyAddresses=smtp:%s)"},
 			"access":          {"warn_if_reject reject_unknown_client_hostname client!=127.0.0.0/8,10.1.0.0/16,10.2.0.0/16", "check_policy_service inet:127.0.0.1:10040 client!=127.0.0.0/8,10.1.0.0/16,10.2.0.0/16 timeout=10s default_action=DUNNO"},
 		},

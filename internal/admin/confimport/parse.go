@@ -30,6 +30,7 @@ type setting struct {
 type service struct {
 	name, kind, command string
 	private, chroot     bool
+	processes           string    // how many of them may run; "-": default_process_limit
 	options             []setting // -o NAME=VALUE
 	args                []string
 	line                int
@@ -136,7 +137,7 @@ func parseService(l line) (service, error) {
 		return service{}, &config.Error{File: l.file, Line: l.number, Reason: "a service has eight fields: " + l.text}
 	}
 	s := service{
-		name: fields[0], kind: fields[1], command: fields[7], line: l.number,
+		name: fields[0], kind: fields[1], processes: fields[6], command: fields[7], line: l.number,
 		private: fields[2] != "n", chroot: fields[4] == "y", args: fields[8:],
 	}
 	for i := 8; i < len(fields); i++ {

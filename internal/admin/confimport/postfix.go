@@ -36,7 +36,7 @@ func Postfix(dir string, keep map[string]string) (*Result, error) {
 	}
 	for _, convert := range []func(*converter){
 		convertNames, convertDomains, convertVirtual, convertRelay, convertRoutes, convertRewriting, convertPorts, convertTLS, convertAuth, convertRestrictions,
-		convertContent, convertLimits, convertQueue, convertMailboxes, convertOthers,
+		convertContent, convertContentFilter, convertLimits, convertQueue, convertMailboxes, convertOthers,
 	} {
 		convert(c)
 	}

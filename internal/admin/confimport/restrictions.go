@@ -309,10 +309,5 @@ func convertContent(c *converter) {
 		c.converted("body_checks_size_limit", "headers.md", "BODYRULESSIZE=%s", v)
 	}
 	c.byHand("smtp_header_checks", "headers.md", "header-rules hold for all mail")
-	if filter := c.p.get("content_filter"); filter != "" {
-		c.byHand("content_filter", "filters.md", "%s: amavis and others can be milters, or stand between two ports", filter)
-	}
-	c.notNeeded("content_filter", "none")
-	c.notNeeded("receive_override_options", "of a content filter")
 	c.notNeeded("strict_mime_encoding_domain", "content is never changed")
 }

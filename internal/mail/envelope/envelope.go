@@ -68,6 +68,8 @@ type Envelope struct {
 	// Rules is what smtpserver has done with the rules about header and body: "followed",
 	// "skipped"; "": nothing.
 	Rules string
+	// Filtered: the message has passed the content filter (CONTENTFILTER).
+	Filtered bool
 	// Above is how many fields at the begin of the header go above our Received field: filters
 	// have put them there. "": none.
 	Above     string

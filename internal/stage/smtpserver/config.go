@@ -95,6 +95,7 @@ type Ports struct {
 // Clients defines how the address of a client is found.
 type Clients struct {
 	ProxyNets     []netip.Prefix // whose connections begin with a PROXY header
+	ReinjectNets  []netip.Prefix // whose clients the reinject port serves
 	XClientNets   []netip.Prefix // whose clients may name another client
 	RulesExempt   []netip.Prefix // whose clients' mail no rule about header and body concerns
 	HeaderNets    []netip.Prefix // whose clients' mail gets missing fields as that of users
@@ -151,6 +152,7 @@ type LimitsConfig struct {
 var portSettings = map[session.Role]string{
 	session.RoleMX: "SMTPLISTEN", session.RoleSubmission: "SUBMISSIONLISTEN",
 	session.RoleSubmissions: "SUBMISSIONSLISTEN", session.RoleLMTP: "LMTPLISTEN",
+	session.RoleReinject: "REINJECTLISTEN",
 }
 
 // ports returns the configured addresses, in place of which systemd may have passed sockets.
@@ -192,6 +194,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		Ports:     s.ports(), Users: s.users(), Limits: s.limits(), Access: s.access(), Filters: s.filters(),
 		Clients: Clients{
 			ProxyNets: s.nets("PROXYNETS", nil), XClientNets: s.nets("XCLIENTNETS", nil), HeaderNets: s.nets("HEADERNETS", nil), RulesExempt: s.nets("RULESEXEMPT", nil),
+			ReinjectNets:  s.nets("REINJECTNETS", []string{"127.0.0.0/8", "::1/128"}),
 			ReverseLookup: get(s, c.Bool, "REVERSELOOKUP", false), Resolver: c.String("RESOLVER", ""),
 		},
 		BodyRulesSize: int(get(s, s.Size, "BODYRULESSIZE", contentrules.DefaultBodySize)),

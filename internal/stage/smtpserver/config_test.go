@@ -42,7 +42,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		`RELAYNETS="192.0.2.77/24, 2001:db8::1"`, "MAXSIZE=10k", "MAXRCPT=5", "SMTPMEMORY=9M",
 		"AUTH=file:users", "AUTHPLAINTEXT=yes", "AUTHMX=yes", "AUTHFAILURES=off", "SMTPCONNECTIONS=7", "SMTPPERADDRESS=3",
 		"SMTPCONNECTRATE=60/1m", "SMTPMESSAGERATE=5/1h", "SMTPRCPTRATE=50/1h", "SMTPSENDERMESSAGERATE=6/1h", "SMTPSENDERRCPTRATE=7/1h", "RATELIMITS=rates", "SMTPERRORS=4", "LIMITSEXEMPT=none", "MINFREE=5M", "MINFILES=9", "MAXLOAD=8", "SMTPBARELF=accept",
-		"HEADERNETS=192.0.2.0/24", "RULESEXEMPT=192.0.2.0/24", "HEADERFROM=login", "BODYRULESSIZE=3k", `CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
+		"HEADERNETS=192.0.2.0/24", "RULESEXEMPT=192.0.2.0/24", "REINJECTLISTEN=127.0.0.1:10025", "REINJECTNETS=192.0.2.0/24", "HEADERFROM=login", "BODYRULESSIZE=3k", `CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
 		`LOCALNAMES="localnames db:names"`, "SENDERLOGIN=senders", "LOOKUPTIMEOUT=7s", "ETRNNETS=192.0.2.0/24",
 		"RCPTCHECK=yes", "RCPTCHECKTIME=2s", "RCPTCHECKKEEP=1h", "RCPTCHECKTROUBLE=defer",
 		`DNSBL_SITES="zen.example=127.0.0.[2..11]*3 allow.example*-2"`, "DNSBL_THRESHOLD=3", "DNSBL_ACTION=ignore", "DNSBL_TIMEOUT=4s",
@@ -51,10 +51,10 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 	net24 := netip.MustParsePrefix("192.0.2.0/24")
 	want := Config{
 		PostOffice: "/p", Strict: true, Hostname: "mx.example.org", RouterDir: "router3",
-		Ports:         Ports{Listen: on(session.RoleMX, "127.0.0.1:25", "[::1]:25")},
+		Ports:         Ports{Listen: map[session.Role][]string{session.RoleMX: {"127.0.0.1:25", "[::1]:25"}, session.RoleReinject: {"127.0.0.1:10025"}}},
 		Pregreet:      Pregreet{Wait: 6 * time.Second, Action: "drop", Keep: 2 * time.Hour},
 		Times:         Times{MinRate: DefaultMinRate},
-		Clients:       Clients{Resolver: "127.0.0.1:53", HeaderNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, RulesExempt: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
+		Clients:       Clients{Resolver: "127.0.0.1:53", HeaderNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, RulesExempt: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, ReinjectNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
 		BodyRulesSize: 3 << 10,
 		Users:         UsersConfig{Source: "file:users", Dir: c.Dir, Plaintext: true, MX: true},
 		Limits: LimitsConfig{Config: limits.Config{
@@ -104,7 +104,7 @@ func TestOnlyLoopbackIsListenedToByDefault(t *testing.T) {
 
 func TestBadSettingIsNamedWithItsLine(t *testing.T) {
 	for _, line := range []string{"SMTPLISTEN=2525", "LMTPLISTEN=lmtp", "TLSKEY=key", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody", "AUTH=nis:x", "LIMITSEXEMPT=all",
-		"ETRNNETS=here", "HEADERNETS=here", "HEADERFROM=login", "HEADERFROM=mine", "RULESEXEMPT=me", "BODYRULESSIZE=big", "SENDERLOGIN=what:x", "RATELIMITS=what:x", "SMTPSENDERRCPTRATE=many", "RCPTCHECK=sometimes", "RCPTCHECKTIME=0",
+		"ETRNNETS=here", "HEADERNETS=here", "HEADERFROM=login", "HEADERFROM=mine", "RULESEXEMPT=me", "REINJECTLISTEN=10025", "REINJECTNETS=me", "BODYRULESSIZE=big", "SENDERLOGIN=what:x", "RATELIMITS=what:x", "SMTPSENDERRCPTRATE=many", "RCPTCHECK=sometimes", "RCPTCHECKTIME=0",
 		"CHECKS=spv", "CHECKS=dmarc", "MILTERS=/run/x", "MILTERTROUBLE=maybe", "CHECKTIME=soon"} {
 		_, _, err := load(t, line)
 		if bad := (*config.Error)(nil); !errors.As(err, &bad) || bad.Line != 2 {

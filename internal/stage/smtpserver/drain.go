@@ -73,7 +73,7 @@ const notAccepting = "Service not available: this host accepts no mail at the mo
 // refuseDrained refuses a connection of another host while new mail is refused. Users are
 // greeted, and told in the reply to MAIL.
 func (s *server) refuseDrained(c *connection) bool {
-	if isSubmission(c.Client().Role) || !s.drain.draining() {
+	if role := c.Client().Role; isSubmission(role) || role == session.RoleReinject || !s.drain.draining() {
 		return false
 	}
 	s.flood.Warn("refused", "client", c.Client().String(), "stage", stageConnect, "code", 421, "status", "4.3.2", "reply", "accepting is stopped")
@@ -83,7 +83,7 @@ func (s *server) refuseDrained(c *connection) bool {
 
 // checkDrain refuses a message while new mail is refused.
 func (h *handler) checkDrain() *session.Reply {
-	if !h.drain.draining() {
+	if !h.drain.draining() || h.client.Role == session.RoleReinject { // what is in the queue is delivered, through the filter, too
 		return nil
 	}
 	code := 421

@@ -30,7 +30,9 @@ func (s *server) newHandler(c session.Client, p session.Peer) session.Handler {
 	// Field by field: a whole transaction would be made on the stack first, which would then
 	// be twice as large for the rest of an idle connection's life.
 	h.tx.server, h.tx.client, h.tx.conn = s, &h.client, p
-	h.tx.filters = s.filters.Session(s.ctx)
+	if c.Role != session.RoleReinject { // its mail has passed them
+		h.tx.filters = s.filters.Session(s.ctx)
+	}
 	return h
 }
 
@@ -70,6 +72,7 @@ func (h *handler) Mail(m *session.Mail) *session.Reply {
 	}
 	h.tx.envelope = &envelope.Envelope{
 		External:  true,
+		Filtered:  h.client.Role == session.RoleReinject,
 		Submitted: h.submitter(),
 		RcvdFrom:  h.receivedFrom(),
 		BodyType:  m.Body,

@@ -5,7 +5,9 @@ import (
 	"strconv"
 
 	"zmailer/internal/mail/address"
+	"zmailer/internal/mail/status"
 	"zmailer/internal/stage/smtpserver/policy"
+	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/session"
 )
@@ -55,6 +57,10 @@ func tooMany(err error) string {
 func (h *handler) checkMail(m *session.Mail) *session.Reply {
 	if isSubmission(h.client.Role) && h.client.User == "" {
 		return session.NewReply(530, "5.7.0", "Authentication required") // RFC 6409 section 4.3
+	}
+	if h.client.Role == session.RoleReinject && !session.Contains(h.Clients.ReinjectNets, h.client.Addr.Addr()) {
+		return h.refuse(access.Verdict{Action: access.Reject, Code: 554, Status: status.Code{Class: 5, Subject: 7, Detail: 1},
+			Text: "Access denied: this port is for the content filter", By: "REINJECTNETS"}, address.Mailbox{})
 	}
 	if r := h.checkDrain(); r != nil {
 		return r

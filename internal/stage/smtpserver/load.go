@@ -84,7 +84,7 @@ func (c *Config) checkUsers(settings *config.Config) error {
 func (c *Config) checkAddresses(settings *config.Config) error {
 	var errs []error
 	seen := map[string]session.Role{}
-	for _, role := range []session.Role{session.RoleMX, session.RoleSubmission, session.RoleSubmissions, session.RoleLMTP} {
+	for _, role := range session.Roles() {
 		for _, addr := range c.Listen[role] {
 			if first, twice := seen[addr]; twice {
 				errs = append(errs, settings.At(portSettings[role], fmt.Errorf("%s is also in %s", addr, portSettings[first])))

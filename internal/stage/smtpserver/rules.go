@@ -11,7 +11,7 @@ import (
 // Values of the envelope's rules line; the router has the same.
 const (
 	rulesFollowed = "followed" // the decisions are made
-	rulesSkipped  = "skipped"  // RULESEXEMPT
+	rulesSkipped  = "skipped"  // RULESEXEMPT, REINJECTLISTEN
 )
 
 // rulesCause follows the inode in the name of a file in freezer/ that a rule holds.
@@ -21,6 +21,10 @@ const rulesCause = "rules"
 // and body concerns it. What rules change, and where they send a message, is left to the router.
 func (h *handler) beginRules() {
 	t := &h.tx
+	if t.envelope.Filtered {
+		t.envelope.Rules = rulesSkipped
+		return
+	}
 	from := contentrules.External
 	if t.envelope.Submitted != "" {
 		from = contentrules.Submitted

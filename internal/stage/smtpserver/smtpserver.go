@@ -214,7 +214,7 @@ func (h *shared) server(c Config, l loaded, counts *limits.Limits) *server {
 		Milters: c.Filters.Milters, TroubleAccepts: c.Filters.TroubleAccepts, Hostname: c.Hostname, DaemonName: c.Filters.DaemonName,
 		Connections: s.limits.Open, MaxSize: c.Limits.MaxSize, Log: c.Log,
 	})
-	for _, role := range []session.Role{session.RoleMX, session.RoleSubmission, session.RoleSubmissions, session.RoleLMTP} {
+	for _, role := range session.Roles() {
 		s.protocols[role] = s.newProtocol(role)
 	}
 	return s
@@ -423,7 +423,7 @@ func (c *Config) keep(old *Config) {
 
 // needsRestart reports whether a setting is one of those that keep takes over.
 func needsRestart(name string) bool {
-	for _, prefix := range []string{"SMTPLISTEN", "SUBMISSION", "LMTPLISTEN", "POSTOFFICE", "DAEMONUSER", "CONFINE", "SYNC", "GREYLIST", "PREGREET", "VERIFY", "METRICS", "LOG", "SMTPMEMORY"} {
+	for _, prefix := range []string{"SMTPLISTEN", "SUBMISSION", "LMTPLISTEN", "REINJECTLISTEN", "POSTOFFICE", "DAEMONUSER", "CONFINE", "SYNC", "GREYLIST", "PREGREET", "VERIFY", "METRICS", "LOG", "SMTPMEMORY"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

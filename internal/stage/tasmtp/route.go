@@ -319,7 +319,7 @@ type selfAddrs struct {
 // addresses.
 func ownListeners(c *config.Config) []netip.AddrPort {
 	var list []netip.AddrPort
-	for _, name := range []string{"SMTPLISTEN", "SUBMISSIONLISTEN", "SUBMISSIONSLISTEN"} {
+	for _, name := range []string{"SMTPLISTEN", "SUBMISSIONLISTEN", "SUBMISSIONSLISTEN", "REINJECTLISTEN"} {
 		texts := c.List(name)
 		if name == "SMTPLISTEN" && len(texts) == 0 {
 			texts = []string{"127.0.0.1:2525"} // as smtpserver has it

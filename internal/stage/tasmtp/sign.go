@@ -84,6 +84,9 @@ func (s *signer) ours(d *agent.Delivery) (bool, error) {
 	if m == nil || err != nil {
 		return false, err
 	}
+	if m.Filtered {
+		return false, nil // signed on the way to the content filter; here its client is the filter
+	}
 	if m.RcvdFrom == "" || strings.HasSuffix(strings.ToUpper(m.With), "A") {
 		return true, nil // RFC 3848: ESMTPA, ESMTPSA
 	}

@@ -19,7 +19,7 @@ type ahead struct {
 }
 
 func newAhead(msg *message, tables *rules.Tables) ahead {
-	decided := msg.policy.fate.Fate != policy.None || msg.expiredText != ""
+	decided := msg.policy.fate.Fate != policy.None || msg.policy.filter != nil || msg.expiredText != ""
 	if msg.batch == nil || len(msg.to) < 2 || decided || msg.header.received > maxReceived || !tables.Asks() {
 		return ahead{}
 	}

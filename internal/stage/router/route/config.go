@@ -2,6 +2,8 @@ package route
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"zmailer/internal/mail/contentrules"
@@ -28,6 +30,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	var err error
 	out.Trusted, err = uidsOf(c.List("TRUSTED"))
 	s.Use("TRUSTED", err)
+	out.ContentFilter = contentFilter(s)
 	out.SRS = srsFrom(s, out.Hostname)
 	out.Rules = rulesFrom(s)
 	out.Keeper, out.Rules.Keeper = s.Keeper(), s.Keeper()
@@ -78,6 +81,63 @@ func classesFrom(s *config.Reader) rules.Classes {
 	s.Add(err)
 	out.Verify, out.VerifyRelay, out.VerifyVirtual = verify.On, verify.Relay, verify.Virtual
 	return out
+}
+
+// contentFilter reads CONTENTFILTER: channel!host, or as Postfix has it, transport:nexthop. Nil:
+// there is none.
+func contentFilter(s *config.Reader) *text.Route {
+	value := s.String("CONTENTFILTER", "")
+	if value == "" {
+		return nil
+	}
+	to, err := ParseFilter(value)
+	if err == nil && s.String("REINJECTLISTEN", "") == "" {
+		err = errors.New("mail comes back from the filter to an address of REINJECTLISTEN, like 127.0.0.1:10025; it is not set")
+	}
+	for _, name := range []string{"SMTPLISTEN", "SUBMISSIONLISTEN", "SUBMISSIONSLISTEN", "REINJECTLISTEN"} {
+		if err == nil && slices.Contains(s.List(name), to.Host) {
+			err = fmt.Errorf("%s is an address of this server (%s), not of a filter", to.Host, name)
+		}
+	}
+	s.Use("CONTENTFILTER", err)
+	return &to
+}
+
+// ParseFilter reads the address of a content filter: CHANNEL!HOST, or smtp:[HOST]:PORT and
+// lmtp:unix:PATH as Postfix has it, where the transport may be one of master.cf, smtp-amavis.
+func ParseFilter(value string) (to text.Route, err error) {
+	transport, next, found := strings.Cut(value, ":")
+	if found && !strings.Contains(transport, "!") {
+		channel := ""
+		switch kind, _, _ := strings.Cut(transport, "-"); kind {
+		case "smtp", "relay":
+			channel = "smtp"
+		case "lmtp":
+			channel = "lmtp"
+		default:
+			return to, fmt.Errorf("the transport %q has no channel; want smtp:[HOST]:PORT, lmtp:unix:PATH or CHANNEL!HOST, like smtpx!127.0.0.1:10024", transport)
+		}
+		next = strings.TrimPrefix(next, "inet:")
+		if inner, port, ok := strings.Cut(strings.TrimPrefix(next, "["), "]"); ok && strings.HasPrefix(next, "[") {
+			if channel == "smtp" {
+				channel = "smtpx"
+			}
+			if next = inner + port; strings.Contains(inner, ":") {
+				next = "[" + strings.TrimPrefix(inner, "IPv6:") + "]" + port
+			}
+		}
+		value = channel + "!" + next
+	}
+	if to, err = text.ParseRoute(value); err != nil {
+		return to, err
+	}
+	if isHere(to.Channel) || to.Channel == "hold" {
+		return to, fmt.Errorf("the channel %s leads to no filter; want a host, like smtpx!127.0.0.1:10024", to.Channel)
+	}
+	if to.Host == "" {
+		return to, errors.New("without a host mail would go past the filter; want a host, like smtpx!127.0.0.1:10024")
+	}
+	return to, nil
 }
 
 // sources splits a setting into its sources, and checks how each is written, but for those that

@@ -19,7 +19,7 @@ import (
 const (
 	// RulesFollowed: it has decided whether the message is accepted.
 	RulesFollowed = "followed"
-	// RulesSkipped: no rule concerns the message (RULESEXEMPT).
+	// RulesSkipped: no rule concerns the message (RULESEXEMPT), or it was filtered (REINJECTLISTEN).
 	RulesSkipped = "skipped"
 )
 

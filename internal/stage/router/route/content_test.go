@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/table/text"
 )
 
 // Op10: the rules that smtpserver follows before its reply decide in the router about mail that
@@ -56,4 +57,59 @@ func TestOp10RouterFollowsTheRulesForOtherMail(t *testing.T) {
 	r.table("header-rules", rules)
 	m := r.route(r.engine(), r.claim(1, "external\nrules followed\nfrom <a@example.org>\nto <q@example.com>\nenv-end\nX-Bad: 1\n\n"))
 	assert.Contains(t, string(m.file), "error 5.7.9")
+}
+
+// Mail that is not marked by a daemon as filtered goes to the content filter, and nowhere else.
+func TestMailGoesThroughTheContentFilter(t *testing.T) {
+	const head = "from <a@example.org>\nto <q@example.com>\nto <alice>\nenv-end\n"
+	for name, tt := range map[string]struct {
+		uid      uint32
+		envelope string
+		header   string
+		want     []string
+		not      string
+	}{
+		"from outside":          {0, "external\n", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com", "smtpx 127.0.0.1:10024 alice@"}, "smtp example.com"},
+		"of a user":             {1, "", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.com"},
+		"filtered":              {0, "external\nfiltered\n", "X: y", []string{"smtp example.com q@example.com"}, "10024"},
+		"filtered, says a user": {1, "external\nfiltered\n", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.com"},
+		"a report of ours":      {0, "errormsg\n", "X: y", []string{"smtp example.com q@example.com"}, "10024"},
+		"errormsg, says a user": {1, "errormsg\n", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.com"},
+		"a rule's own filter":   {0, "external\n", "X-Filter: 1", []string{"smtp other:25 q@example.com"}, "10024"},
+		"a rule's redirection":  {0, "external\n", "X-Other: 1", []string{"smtpx 127.0.0.1:10024 other@example.net"}, "smtp example.net"},
+		"a rule's copy":         {0, "external\n", "X-Log: 1", []string{"smtpx 127.0.0.1:10024 log@example.net", "smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.net"},
+		"rejected by a rule":    {0, "external\n", "X-Bad: 1", []string{"error 5.7.9"}, "10024"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.table("header-rules", "all filter X-Filter smtp!other:25\nall redirect X-Other other@example.net\nall bcc X-Log log@example.net\nall reject X-Bad /./ 5.7.9 no\n")
+			r.config.ContentFilter = &text.Route{Channel: "smtpx", Host: "127.0.0.1:10024"}
+			uid := tt.uid
+			if uid == 0 {
+				uid = uint32(os.Geteuid())
+			}
+			m := r.route(r.engine(), r.claim(uid, tt.envelope+head+tt.header+"\n\ntext\n"))
+			assert.Must(t, m.Err)
+			for _, want := range tt.want {
+				assert.Contains(t, string(m.file), want)
+			}
+			if strings.Contains(string(m.file), tt.not) {
+				t.Errorf("%q in\n%s", tt.not, m.file)
+			}
+		})
+	}
+}
+
+func TestContentFilterIsWrittenAsInPostfixToo(t *testing.T) {
+	for value, want := range map[string]string{
+		"smtp-amavis:[127.0.0.1]:10024": "smtpx!127.0.0.1:10024", "smtp:[127.0.0.1]:10024": "smtpx!127.0.0.1:10024", "smtp:[::1]:10024": "smtpx![::1]:10024",
+		"smtp:filter.example:25": "smtp!filter.example:25", "lmtp:unix:/run/lmtp": "lmtp!unix:/run/lmtp", "lmtp-filter:[127.0.0.1]:24": "lmtp!127.0.0.1:24",
+		"smtpx!127.0.0.1:10024": "smtpx!127.0.0.1:10024", "smtpx![::1]:10024": "smtpx![::1]:10024",
+		"filter:dummy": "", "smtp:": "", "smtpx!": "", "local!": "", "hold!": "", "127.0.0.1:10024": "", "smtp:[127.0.0.1]:1 x": "", "error!x": "",
+	} {
+		got, err := ParseFilter(value)
+		if text := got.Channel + "!" + got.Host; (err == nil) != (want != "") || err == nil && text != want {
+			t.Errorf("%s: got %s, %v, want %s", value, text, err, want)
+		}
+	}
 }

@@ -37,6 +37,7 @@ import (
 	"zmailer/internal/stage/router/policy"
 	"zmailer/internal/stage/router/rules"
 	"zmailer/internal/table"
+	"zmailer/internal/table/text"
 )
 
 // Config is the settings of routing.
@@ -60,6 +61,9 @@ type Config struct {
 	// default.
 	BodyRulesSize int
 	SRS           SRSConfig
+	// ContentFilter is where mail goes before anything else is decided about its recipients; nil:
+	// there is no content filter.
+	ContentFilter *text.Route
 	// HideClient: Received lines of authenticated users' mail do not name the client.
 	HideClient bool
 	// PolicySteps and PolicyTime bound each call of router.star; 0: policy's defaults.

@@ -231,6 +231,9 @@ func (x *Explainer) decide(msg *message, q Question, e *Explanation) (aside stri
 	if q.Steps {
 		msg.trace = func(s rules.Step) { said = append(said, s) }
 	}
+	if q.Message == nil {
+		msg.head.Filtered = true // an address is asked about: where its mail goes in the end
+	}
 	err = x.w.prepare(msg)
 	x.submitted(msg, e)
 	if q.Steps {

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/stage/router/policy"
 	"zmailer/internal/stage/router/rules"
+	"zmailer/internal/table/text"
 )
 
 // policyState is what router.star decided about a message. Without a policy it is the
@@ -22,6 +23,7 @@ type policyState struct {
 	session *policy.Session
 	fate    policy.Action // of all recipients; None: each is asked about
 	copies  []string      // addresses that get the message too
+	filter  *text.Route   // where all of it goes first; nil: it is filtered, or is not to be
 }
 
 // Frozen is the decision of a policy that an operator is to look at the message first.
@@ -46,6 +48,10 @@ func (en *Engine) askPolicy(msg *message) error {
 	if p.fate, p.copies, err = en.followRules(msg); err != nil {
 		return err
 	}
+	if en.filters(msg) {
+		p.filter = en.c.ContentFilter
+		return nil // the program is asked when the message comes back
+	}
 	if p.fate.Fate != policy.None {
 		return nil // the program is for what no rule decides
 	}
@@ -65,6 +71,12 @@ func (en *Engine) askPolicy(msg *message) error {
 	p.copies = append(p.copies, d.Copies...)
 	msg.variants = variants{list: []variant{changes(d.Edits)}}
 	return nil
+}
+
+// filters reports whether a message has to pass the content filter. Reports of this mail system
+// do not: nobody would read a report about a report that the filter refuses.
+func (en *Engine) filters(msg *message) bool {
+	return en.c.ContentFilter != nil && !(msg.trusted && msg.head.Filtered) && msg.origin() != contentrules.Report
 }
 
 func (msg *message) release(log *slog.Logger) {
@@ -262,7 +274,18 @@ func (w *worker) follow(f *policy.Action, msg *message, m address.Mailbox, table
 		}
 		return nil
 	}
-	return tables.Resolve(msg.context(), rules.Query{Recipient: m, Batch: msg.batch, Report: msg.report, Trace: msg.trace}, a.take)
+	return w.targets(msg, m, tables, a.take)
+}
+
+// targets gives those of an address: the content filter, or what the tables have.
+func (w *worker) targets(msg *message, m address.Mailbox, tables *rules.Tables, give func(rules.Target) error) error {
+	if f := msg.policy.filter; f != nil {
+		if msg.trace != nil {
+			msg.trace(rules.Step{Address: m.String(), Table: "CONTENTFILTER", Result: f.Channel + "!" + f.Host})
+		}
+		return give(tables.Routed(m, f.Channel, f.Host))
+	}
+	return tables.Resolve(msg.context(), rules.Query{Recipient: m, Batch: msg.batch, Report: msg.report, Trace: msg.trace}, give)
 }
 
 // resolveFor has the tables resolve an address that a program gave.
@@ -271,7 +294,7 @@ func (w *worker) resolveFor(msg *message, to string, tables *rules.Tables, give 
 	if err != nil {
 		return &rules.Trouble{Why: "policy", Err: err} // it was parsed when it was made
 	}
-	return tables.Resolve(msg.context(), rules.Query{Recipient: m, Batch: msg.batch, Report: msg.report, Trace: msg.trace}, give)
+	return w.targets(msg, m, tables, give)
 }
 
 // archive gives the message to further addresses. Its sender has not named them, and does

@@ -139,7 +139,7 @@ func (v *Verifier) fate(from string, to address.Mailbox) (fate policy.Action, as
 		head: &envelope.Message{},
 	}
 	msg.id = msg.claim.ID.String()
-	msg.head.External, msg.head.HasFrom = true, true
+	msg.head.External, msg.head.HasFrom, msg.head.Filtered = true, true, true
 	msg.head.From = strings.TrimSuffix(strings.TrimPrefix(from, "<"), ">")
 	msg.head.Recipients = []envelope.Recipient{{Address: to.String()}}
 	if p := v.en.policy.Current(); p == nil {
@@ -183,7 +183,7 @@ func (v *Verifier) Message(ctx context.Context, head []byte, size int64) (k Know
 	}
 	msg.claim.Info.Size = msg.head.HeaderOffset + size
 	// What rules decide is decided; the message's own file has no body here.
-	msg.head.Rules = RulesFollowed
+	msg.head.Rules, msg.head.Filtered = RulesFollowed, true
 	msg.id = msg.claim.ID.String()
 	msg.header.look(msg.head.Header)
 	w := v.en.idle.Get().(*worker)

@@ -157,7 +157,7 @@ func (p *Policy) Facts(c session.Client, from address.Mailbox) access.Facts {
 		Client: c.IP(), Name: c.Name, Role: string(c.Role), Helo: c.Helo,
 		TLS: c.TLS != nil, User: c.User, Network: p.IsRelayNet(c.Addr.Addr()), From: from,
 	}
-	f.Trusted = f.Network || c.User != ""
+	f.Trusted = f.Network || c.User != "" || c.Role == session.RoleReinject
 	if c.TLS != nil && len(c.TLS.PeerCertificates) > 0 {
 		sum := sha256.Sum256(c.TLS.PeerCertificates[0].Raw)
 		f.Cert = hex.EncodeToString(sum[:])
@@ -252,11 +252,18 @@ func (p *Policy) Begin(f access.Facts, client *session.Client) Transaction {
 	return Transaction{Facts: f, policy: p, client: client}
 }
 
+// decided reports whether the message was accepted before, by all rules, and comes back from the
+// content filter.
+func (t *Transaction) decided() bool { return t.client.Role == session.RoleReinject }
+
 // Recipient decides about one recipient. None: it is accepted, so far, and Take has to be
 // called with the decision if nothing else refuses it.
 func (t *Transaction) Recipient(ctx context.Context, to address.Mailbox) (access.Decision, access.Verdict) {
 	p, f := t.policy, &t.Facts
 	f.To, f.Local, f.Rcpts = to, false, t.Taken+1
+	if t.decided() {
+		return access.Decision{}, access.Verdict{}
+	}
 	f.SetAnswers(nil)
 	if f.Instance == "" && !p.rules.Empty() {
 		f.Instance = newInstance()
@@ -324,6 +331,9 @@ func (t *Transaction) Freeze(v access.Verdict) {
 // Content decides about the message when all of it was read and checked. Its error is an
 // *access.RefusedError.
 func (t *Transaction) Content(ctx context.Context, size int64) error {
+	if t.decided() {
+		return nil
+	}
 	f := &t.Facts
 	f.Whole, f.Size, f.Rcpts = true, size, t.Taken
 	for _, w := range t.waiting {

@@ -174,7 +174,7 @@ func (t *Transaction) apply(d *access.Decision) {
 
 // Data decides at DATA. None: the content may come.
 func (t *Transaction) Data(ctx context.Context) access.Verdict {
-	if !t.policy.rules.Asks(access.StateDATA) {
+	if t.decided() || !t.policy.rules.Asks(access.StateDATA) {
 		return access.Verdict{}
 	}
 	if t.dataRcpts != t.Taken { // else it is the next chunk of a message that was refused
@@ -185,7 +185,7 @@ func (t *Transaction) Data(ctx context.Context) access.Verdict {
 
 // ChangesAtEnd reports whether rules may change the message when its content was read.
 func (t *Transaction) ChangesAtEnd() bool {
-	return t.policy.rules.Asks(access.StateEnd) || t.pending != "" && t.policy.rules.HasTests()
+	return !t.decided() && t.policy.rules.Asks(access.StateEnd) || t.pending != "" && t.policy.rules.HasTests()
 }
 
 // message asks the rules of a protocol state.

@@ -60,10 +60,11 @@ const (
 	RoleSubmission  Role = "submission"  // mail of our users, port 587: STARTTLS and AUTH (RFC 6409)
 	RoleSubmissions Role = "submissions" // the same in TLS from the start, port 465 (RFC 8314 section 3.3)
 	RoleLMTP        Role = "lmtp"        // mail of another mail system, mostly by a Unix socket (RFC 2033)
+	RoleReinject    Role = "reinject"    // mail that comes back from the content filter
 )
 
 // Roles returns all of them.
-func Roles() []Role { return []Role{RoleMX, RoleSubmission, RoleSubmissions, RoleLMTP} }
+func Roles() []Role { return []Role{RoleMX, RoleSubmission, RoleSubmissions, RoleLMTP, RoleReinject} }
 
 // Client is what is known about the other side of a connection. PROXY, XCLIENT and STARTTLS
 // change it; AUTH is the Handler's.

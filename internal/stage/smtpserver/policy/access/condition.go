@@ -165,7 +165,7 @@ func (c *condition) among(value string, open func(source, key string) (set, erro
 		c.match = func(ctx context.Context, f *Facts) (answer, error) { return s.mailbox(ctx, f.To, f.Local) }
 	case "role":
 		c.match = func(_ context.Context, f *Facts) (answer, error) { return is(slices.Contains(words, f.Role)) }
-		return known(words, "mx", "submission", "submissions", "lmtp")
+		return known(words, "mx", "submission", "submissions", "lmtp", "reinject")
 	case "tls":
 		c.match = func(_ context.Context, f *Facts) (answer, error) { return is(f.TLS == (words[0] == "yes")) }
 		if len(words) > 1 {

@@ -28,8 +28,8 @@ read again when they change. Clients in RELAYNETS and authenticated users may se
 anywhere, all others only to HOSTNAME and the domains in localnames, unless a rule in
 the file access decides otherwise (--test-access shows the rule). CHECKS enables SPF,
 DKIM and DMARC checks of other hosts' mail, MILTERS passes all mail through filters, and
-RCPTCHECK asks the router whether a recipient exists, by default for other hosts' mail to
-local domains. Sockets that systemd passes replace the addresses.
+RCPTCHECK asks the router whether a recipient exists, by default for all mail to our
+domains. Sockets that systemd passes replace the addresses.
 It supports 8BITMIME, SIZE, PIPELINING, DSN, SMTPUTF8, CHUNKING, ENHANCEDSTATUSCODES,
 LIMITS, HELP and, if configured, STARTTLS, REQUIRETLS, AUTH and ETRN.
 

@@ -132,8 +132,8 @@ func TestETRNStartsAQueueByEveryWay(t *testing.T) {
 }
 
 // Sec7: by default, unauthenticated clients cannot cause reports to forged senders: an unknown
-// local recipient is rejected at RCPT. Clients of RELAYNETS and users who logged in get a
-// report instead.
+// local recipient is rejected at RCPT. As with Postfix's reject_unlisted_recipient, that holds
+// for clients of RELAYNETS and users who logged in, too, unless RCPTCHECK=untrusted.
 func TestSec7UnknownRecipientsOfUnauthenticatedClientsAreRejected(t *testing.T) {
 	t.Parallel()
 	const (
@@ -146,8 +146,8 @@ func TestSec7UnknownRecipientsOfUnauthenticatedClientsAreRejected(t *testing.T) 
 		setting string
 		want    map[string]string // by client: the answer about the unknown recipient
 	}{
-		"by default": {"", map[string]string{outside: "550 5.1.1", ours: "250", user: "250"}},
-		"yes":        {"yes", map[string]string{outside: "550 5.1.1", ours: "250", user: "250"}},
+		"by default": {"", map[string]string{outside: "550 5.1.1", ours: "550 5.1.1", user: "550 5.1.1"}},
+		"untrusted":  {"untrusted", map[string]string{outside: "550 5.1.1", ours: "250", user: "250"}},
 		"all":        {"all", map[string]string{outside: "550 5.1.1", ours: "550 5.1.1", user: "550 5.1.1"}},
 		"no":         {"no", map[string]string{outside: "250", ours: "250", user: "250"}},
 	} {
@@ -173,7 +173,7 @@ func TestSec7UnknownRecipientsOfUnauthenticatedClientsAreRejected(t *testing.T) 
 				}
 				k.say("QUIT", "221")
 			}
-			if c.setting != "" {
+			if c.setting != "untrusted" {
 				return
 			}
 			// A message of a trusted client is accepted and comes back.

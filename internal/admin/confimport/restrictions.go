@@ -23,7 +23,8 @@ func taken() map[string]string {
 		"reject_rbl_client": "list", "permit_dnswl_client": "list", "reject_rhsbl_client": "list", "permit_rhswl_client": "list",
 		"reject_rhsbl_reverse_client": "list", "reject_rhsbl_helo": "list", "reject_rhsbl_sender": "list", "reject_rhsbl_recipient": "list",
 		"check_client_access": "table", "check_helo_access": "table", "check_sender_access": "table", "check_recipient_access": "table",
-		"check_policy_service": "service",
+		"check_policy_service":   "service",
+		"reject_unlisted_sender": "", "reject_unverified_sender": "", "reject_unverified_recipient": "",
 	}
 }
 
@@ -65,15 +66,13 @@ func convertRestrictions(c *converter) {
 			case word == "permit_sasl_authenticated":
 				conditions = append(conditions, "user=-")
 				continue
-			case slices.Contains([]string{"reject_unauth_destination", "defer_unauth_destination", "reject_unlisted_recipient", "reject_unauth_pipelining", "permit", "reject_unlisted_sender", "permit_auth_destination"}, word):
+			case slices.Contains([]string{"reject_unauth_destination", "defer_unauth_destination", "reject_unlisted_recipient", "reject_unauth_pipelining", "permit", "permit_auth_destination"}, word):
 				continue // always so
 			case strings.HasSuffix(word, "sender_login_mismatch"):
 				continue // SENDERLOGIN
 			case word == "warn_if_reject":
 				warn = "warn_if_reject "
 				continue
-			case word == "reject_unverified_recipient" || word == "reject_unverified_sender":
-				trouble = append(trouble, word+": verification of relay domains is a setting (docs/relay-domains.md)")
 			case word == "reject" || word == "defer":
 				if len(conditions) > 0 && name != "smtpd_relay_restrictions" {
 					rules = append(rules, warn+strings.Join(append([]string{word, "role=mx"}, conditions...), " "))
@@ -84,7 +83,7 @@ func convertRestrictions(c *converter) {
 			case !known:
 				trouble = append(trouble, word+" has no counterpart")
 			case argument == "":
-				rules = append(rules, warn+strings.Join(append([]string{word}, conditions...), " "))
+				rules = append(rules, warn+strings.Join(append(c.verification(word), conditions...), " "))
 			case i+1 == len(items):
 				trouble = append(trouble, word+" without what it needs")
 			default:
@@ -230,9 +229,30 @@ func convertPostscreen(c *converter) {
 	}
 }
 
+// verificationCodes are settings of Postfix that are options of a rule.
+var verificationCodes = []string{
+	"unverified_sender_reject_code", "unverified_sender_defer_code", "unverified_sender_tempfail_action",
+	"unverified_recipient_reject_code", "unverified_recipient_defer_code", "unverified_recipient_tempfail_action",
+}
+
+// verification returns a restriction with the options that Postfix has as settings.
+func (c *converter) verification(word string) []string {
+	rule := []string{word}
+	what, is := strings.CutPrefix(word, "reject_")
+	for _, option := range []string{"reject_code", "defer_code", "tempfail_action"} {
+		name := what + "_" + option
+		if value := c.p.get(name); is && slices.Contains(verificationCodes, name) && c.p.isSet(name) && !strings.HasPrefix(value, "$") {
+			rule = append(rule, option+"="+value)
+		}
+	}
+	return rule
+}
+
 func convertVerification(c *converter) {
 	for _, s := range c.p.settings {
-		if strings.HasPrefix(s.name, "address_verify_") || strings.HasPrefix(s.name, "unverified_") {
+		if strings.HasPrefix(s.name, "unverified_") && slices.Contains(verificationCodes, s.name) {
+			c.converted(s.name, "access.md", "access: an option of reject_unverified_sender and reject_unverified_recipient")
+		} else if strings.HasPrefix(s.name, "address_verify_") || strings.HasPrefix(s.name, "unverified_") {
 			c.byHand(s.name, "relay-domains.md", "settings of verification")
 		}
 	}

@@ -98,7 +98,7 @@ func Variables() []Variable {
 		{"MINRATE", "100", "The minimum average rate, in bytes per second, at which a client must send a message; slower connections are closed, except those of authenticated users and of LIMITSEXEMPT; 0: no limit.", checkCount},
 		{"RELAYNETS", "127.0.0.0/8 ::1/128", "Networks whose clients may send to any domain; other clients may send only to local domains.", nil},
 		{"SENDERLOGIN", "", "Sources of a table of the authenticated users that may send from an address (docs/access.md); without it they may send from any address.", nil},
-		{"RCPTCHECK", "yes", "When recipients that do not exist are rejected at RCPT: yes, in local domains, for clients that are neither in RELAYNETS nor authenticated; all, for all clients and recipients; no, never.", oneOf("yes", "all", "no")},
+		{"RCPTCHECK", "yes", "When recipients that do not exist are rejected at RCPT: yes, in our domains, for all clients; untrusted, for clients that are neither in RELAYNETS nor authenticated; all, in other domains, too; no, never.", oneOf("yes", "untrusted", "all", "no")},
 		{"RCPTCHECKTIME", "5s", "The time limit of the router's answer to this check.", checkInterval},
 		{"RCPTCHECKKEEP", "10m", `How long an answer to this check is cached; "no such recipient" is cached for a tenth of that time; 0 disables the cache.`, checkDuration},
 		{"RCPTCHECKTROUBLE", "defer", "What smtpserver does with recipients while the router does not answer: accept them, or defer them with a 451 reply.", oneOf("accept", "defer")},

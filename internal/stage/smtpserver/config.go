@@ -372,24 +372,21 @@ func (s *settings) rcptCheck() *policy.RcptCheck {
 	switch word {
 	case "no":
 		return nil
-	case "yes", "all":
+	case "yes", "all", "untrusted":
 	default:
-		s.use("RCPTCHECK", fmt.Errorf("%s is none of yes, all, no", word))
+		s.use("RCPTCHECK", fmt.Errorf("%s is none of yes, untrusted, all, no", word))
 	}
-	return &policy.RcptCheck{All: word == "all", Defer: s.String("RCPTCHECKTROUBLE", "defer") == "defer", Options: rcptcheck.Options{
+	return &policy.RcptCheck{All: word == "all", Untrusted: word == "untrusted", Defer: s.String("RCPTCHECKTROUBLE", "defer") == "defer", Options: rcptcheck.Options{
 		Time: get(s, s.Duration, "RCPTCHECKTIME", rcptcheck.DefaultTime),
 		Keep: get(s, s.Duration, "RCPTCHECKKEEP", rcptcheck.DefaultKeep),
 		Env:  []string{"POSTOFFICE=" + s.PostOffice(), "ZCONFIG=" + s.File},
 	}}
 }
 
-// probe reads how next hops are asked for recipients; nil: they are not.
+// probe reads how next hops are asked for addresses: those that ADDRESSVERIFY or a rule wants.
 func (s *settings) probe() *rcptcheck.ProbeOptions {
-	o, on, err := ProbeOptions(s.Config)
+	o, _, err := ProbeOptions(s.Config)
 	s.all.Add(err)
-	if !on {
-		return nil
-	}
 	return &o
 }
 

@@ -81,6 +81,10 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 				Delay: time.Minute, Retry: time.Hour, Keep: 48 * time.Hour, Entries: 9,
 			}},
 			RcptCheck: &policy.RcptCheck{Defer: true, Options: rcptcheck.Options{Time: 2 * time.Second, Keep: time.Hour, Env: []string{"POSTOFFICE=/p", "ZCONFIG=" + c.File}}},
+			Probe: &rcptcheck.ProbeOptions{
+				PositiveExpire: rcptcheck.DefaultPositiveExpire, PositiveRefresh: rcptcheck.DefaultPositiveRefresh, NegativeExpire: rcptcheck.DefaultNegativeExpire,
+				NegativeRefresh: rcptcheck.DefaultNegativeRefresh, Wait: rcptcheck.DefaultProbeWait, Count: 300, Per: time.Minute,
+			},
 		},
 	}
 	prefixes := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })

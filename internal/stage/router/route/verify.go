@@ -111,7 +111,7 @@ func (v *Verifier) Verify(ctx context.Context, from, to string) (k Known) {
 	}
 	next := NextHop{target.Channel, target.Host, target.User}
 	if target.Verify {
-		return Known{Word: RcptVerify, Text: next.String(), Next: next}
+		return Known{Word: RcptVerify, Next: next}
 	}
 	return Known{Word: RcptKnown, Next: next}
 }
@@ -248,7 +248,8 @@ const VerifyGreeting = "zmailer rcpt-check 1"
 
 // Serve answers requests, a line each, until in ends: "ID FROM TO", the addresses in
 // xtext (RFC 3461 §4) and FROM in brackets. The answers are lines "ID WORD CODE TEXT", in
-// the order in which they are known; of verify the text is CHANNEL HOST USER in xtext.
+// the order in which they are known; of verify the text is CHANNEL HOST USER in xtext, of known,
+// too, if the tables decided.
 // "ID generation" is answered "ID generation - NAME NANOSECONDS", see Generation. Its error is
 // that of in or out.
 func (v *Verifier) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
@@ -318,13 +319,16 @@ func (k Known) String() string {
 	if !k.Code.IsZero() {
 		code = k.Code.String()
 	}
+	if k.Next.Channel != "" {
+		return k.Word + " " + code + " " + k.Next.String()
+	}
 	text := strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f {
 			return ' '
 		}
 		return c
 	}, k.Text)
-	if len(text) > maxVerifyText && k.Word != RcptVerify {
+	if len(text) > maxVerifyText {
 		text = strings.ToValidUTF8(text[:maxVerifyText], "")
 	}
 	return k.Word + " " + code + " " + text

@@ -42,8 +42,8 @@ func TestVerifierSaysWhatAClientMayHear(t *testing.T) {
 		"routes":  "closed.example error!5.1.6:moved+20away\nshut.example error!4.7.0\n",
 	}
 	for to, want := range map[string]string{
-		"bond@example.org":   "known - ",
-		"x@far.example":      "known - ",
+		"bond@example.org":   "known - local bond@example.org bond@example.org",
+		"x@far.example":      "known - smtp far.example x@far.example",
 		"nobody@example.org": "unknown 5.1.1 User unknown",
 		"round@example.org":  "unknown 5.4.6 Mail loops back to the address",
 		"x@closed.example":   "unknown 5.1.6 moved away",
@@ -67,7 +67,7 @@ func TestVerifierSaysWhatAClientMayHear(t *testing.T) {
 // before that.
 func TestVerifierAsksThePolicyFirst(t *testing.T) {
 	for name, tt := range map[string]struct{ star, want, bond string }{
-		"nothing":          {"def recipient(m, r):\n    return None\n", "refused 5.1.1 User unknown", "known - "},
+		"nothing":          {"def recipient(m, r):\n    return None\n", "refused 5.1.1 User unknown", "known - local bond@example.org bond@example.org"},
 		"another place":    {"def recipient(m, r):\n    return redirect(\"bond\")\n", "known - ", "known - "},
 		"drops it":         {"def recipient(m, r):\n    return drop()\n", "known - ", "known - "},
 		"freezes it":       {"def message(m):\n    return freeze(\"odd\", \"look\")\n", "known - ", "known - "},
@@ -120,11 +120,9 @@ func TestServeAnswersEachQuestionOnce(t *testing.T) {
 	for i, to := range []string{"bond@example.org", "nobody@example.org", `"a b"@example.org`, "bond+tag@mx.example.org"} {
 		id := string(rune('a' + i))
 		in.WriteString(id + " " + address.EncodeXText("<q@example.net>") + " " + address.EncodeXText(to) + "\n")
-		answer := " known - "
-		if i == 1 || i == 2 {
-			answer = " unknown 5.1.1 User unknown"
-		}
-		want = append(want, id+answer)
+		answer := []string{"known - local bond@example.org bond@example.org", "unknown 5.1.1 User unknown",
+			"unknown 5.1.1 User unknown", "known - local bond@mx.example.org bond+2Btag@mx.example.org"}[i]
+		want = append(want, id+" "+answer)
 	}
 	var out strings.Builder
 	assert.Must(t, v.Serve(context.Background(), strings.NewReader(in.String()), &out))

@@ -57,8 +57,9 @@ type Config struct {
 // RcptCheck defines how recipients are verified.
 type RcptCheck struct {
 	rcptcheck.Options
-	All   bool // also those of trusted clients, and of other domains
-	Defer bool // while the router cannot be asked, recipients are deferred; else they are accepted
+	All       bool // also those of other domains
+	Untrusted bool // only those of clients that are not trusted
+	Defer     bool // while the router cannot be asked, recipients are deferred; else they are accepted
 }
 
 // Policy is the rules as they are now. It may be used by many goroutines.
@@ -92,6 +93,9 @@ func Open(c Config) (*Policy, error) {
 	p.openReputation()
 	o := access.Options{Dir: c.Dir, Source: c.Source, Keeper: c.Keeper, Log: c.Log,
 		DNS: p.dns, IsLocal: p.IsLocal, Lists: p.lists != nil, ListTime: c.DNSBL.Timeout}
+	if c.RcptCheck != nil {
+		o.Address = p.deliverability
+	}
 	if p.Greylist.On {
 		o.Greylist = p.greylistRule
 	}
@@ -269,7 +273,7 @@ func (t *Transaction) Recipient(ctx context.Context, to address.Mailbox) (access
 		f.Instance = newInstance()
 	}
 	var err error
-	if !f.Trusted || !p.rules.Empty() {
+	if !f.Trusted || !p.rules.Empty() || p.rcpts != nil && !p.RcptCheck.Untrusted {
 		f.Local, err = p.IsLocal(ctx, to)
 	}
 	d := access.Decision{}
@@ -399,62 +403,4 @@ func (p *Policy) CheckContent(ctx context.Context, head []byte, size int64) acce
 		return access.Verdict{}
 	}
 	return access.Verdict{Action: access.Reject, Code: 550, Status: a.Code, Text: a.Text, By: "router.star"}
-}
-
-// rcptFailed logs that the router cannot be asked now and returns the verdict meanwhile.
-func (p *Policy) rcptFailed(err error) access.Verdict {
-	does := "recipients are accepted unverified"
-	if p.RcptCheck.Defer {
-		does = "recipients are deferred"
-	}
-	p.rcptTrouble.Begin(p.Log, "rcpt-check-trouble", "reason", err, "advice", does)
-	if !p.RcptCheck.Defer {
-		return access.Verdict{}
-	}
-	return lookupTrouble("rcpt-check")
-}
-
-// verify asks the router whether the recipient in f exists; None: it does, or is not to be
-// verified. Mail of our own users is accepted without: they read the report of what cannot
-// be delivered. The sender address of other mail is mostly forged, and its owner would get
-// reports of mail that somebody else sent.
-func (p *Policy) verify(ctx context.Context, f *access.Facts) access.Verdict {
-	if p.rcpts == nil || !p.RcptCheck.All && (f.Role != string(session.RoleMX) || f.Trusted || !f.Local) {
-		return access.Verdict{}
-	}
-	a, err := p.rcpts.Check(ctx, f.From, f.To)
-	if err != nil {
-		return p.rcptFailed(err)
-	}
-	p.rcptTrouble.End(p.Log, "rcpt-check-recovered")
-	if a.Known && a.Next.Channel != "" && p.prober != nil {
-		return p.ask(ctx, f, a.Next)
-	}
-	if a.Known {
-		return access.Verdict{}
-	}
-	return access.Verdict{Action: access.Reject, Code: 550, Status: a.Code,
-		Text: fmt.Sprintf("<%s>: Recipient address rejected: %s", f.To, a.Text), By: "rcpt-check"}
-}
-
-// ask has the next hop of a recipient decide. Trouble with it is temporary, whatever the client
-// is told elsewhere: the next hop would refuse the mail, or not.
-func (p *Policy) ask(ctx context.Context, f *access.Facts, next rcptcheck.NextHop) access.Verdict {
-	found, err := p.prober.Verify(ctx, next)
-	if err == nil && found.OK {
-		return access.Verdict{}
-	}
-	if undecided := (*rcptcheck.UndecidedError)(nil); errors.As(err, &undecided) {
-		return access.Verdict{Action: access.Defer, Code: 451, Status: undecided.Code,
-			Text: fmt.Sprintf("<%s>: Recipient address rejected: unverified address: %s", f.To, undecided.Text), By: "address-verify"}
-	}
-	if err != nil {
-		return lookupTrouble("address-verify")
-	}
-	code, ok := status.Parse(found.Code)
-	if !ok || code.Class != 5 {
-		code = status.BadMailbox
-	}
-	return access.Verdict{Action: access.Reject, Code: 550, Status: code,
-		Text: fmt.Sprintf("<%s>: Recipient address rejected: undeliverable address: %s", f.To, found.Text), By: "address-verify"}
 }

@@ -30,6 +30,10 @@ type Options struct {
 	IsLocal  func(context.Context, address.Mailbox) (bool, error)
 	Lists    bool          // there are DNSBL_SITES
 	ListTime time.Duration // of a DNS list; 0: DefaultListTime
+	// Address finds out whether there is anybody behind an address: by our own tables or, with
+	// probe, for addresses elsewhere by asking the next hop. An error means that a table cannot
+	// be asked now; nil: it cannot be used.
+	Address func(ctx context.Context, f *Facts, m address.Mailbox, probe bool) (Deliverability, error)
 	// Greylist decides for the action greylist; nil: it cannot be used.
 	Greylist func(context.Context, *Facts) (Verdict, error)
 }
@@ -184,7 +188,7 @@ func (r *rule) ask(ctx context.Context, f *Facts) (outcome, error) {
 		return out, err
 	}
 	if out.verdict.Action != None {
-		out.verdict = r.refusedBy(out.verdict)
+		out.verdict = r.refusedBy(&out)
 	}
 	if r.test.once {
 		// What it does to the message and to the log it does once.

@@ -14,6 +14,7 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/smtpserver/policy/dnsq"
 )
 
 // unauthenticated returns the facts of mail to us from an unauthenticated client, with a
@@ -341,6 +342,7 @@ func decideBy(t testing.TB, list []*rule, f *Facts) Decision {
 	return assert.Get(decision(context.Background(), list, f))(t)
 }
 
+
 // Expressions are compared with the whole address or name, as in regexp_table(5): not with the
 // domains above it, which a table of keys is asked for, too.
 func TestExpressionsSeeTheWholeNameAlone(t *testing.T) {
@@ -376,5 +378,32 @@ func TestExpressionsSeeTheWholeNameAlone(t *testing.T) {
 			defer r.Close()
 			assert.Equal(t, decide(t, r, tt.facts).Action, tt.want, "action")
 		})
+	}
+}
+
+// A rule's code is about what is refused: while the name server or a next hop does not answer, the
+// client tries again (S21).
+func TestCodeOfARuleIsNotAboutTrouble(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "access")
+	assert.Must(t, os.WriteFile(path, []byte("reject_unknown_sender_domain to=dns@example.org : \"550 5.1.8 no\"\nreject_unverified_sender reject_code=550 tempfail_action=defer to=hop@example.org : \"550 5.1.8 no\"\n"), 0o644))
+	r := assert.Get(Open(Options{
+		Path: path, Dir: dir, DNS: dnsq.New(dnsq.Config{Server: "127.0.0.1:1", Timeout: time.Second}),
+		Address: func(context.Context, *Facts, address.Mailbox, bool) (Deliverability, error) {
+			return Deliverability{Text: "the next hop is away"}, nil
+		},
+	}))(t)
+	defer r.Close()
+	for _, to := range []string{"dns", "hop"} {
+		d := decide(t, r, unauthenticated(func(f *Facts) { f.To.Local = to }))
+		if code, st, _ := d.Reply(); d.Action != Defer || code != 450 || st.Class != 4 {
+			t.Errorf("%s: got %v %d %v, want a deferral", to, d.Action, code, st)
+		}
+	}
+	for _, wrong := range []string{"reject_unverified_sender defer_code=550", "reject_unverified_sender reject_code=250", "reject_unverified_sender tempfail_action=permit", "reject_unlisted_sender reject_code=550"} {
+		assert.Must(t, os.WriteFile(path, []byte(wrong+"\n"), 0o644))
+		if _, err := Open(Options{Path: path, Dir: dir, Address: r.sources.o.Address}); err == nil {
+			t.Errorf("%s: got no error", wrong)
+		}
 	}
 }

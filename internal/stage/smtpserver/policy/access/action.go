@@ -43,6 +43,7 @@ type outcome struct {
 	warning  string
 	ifPermit bool // the verdict counts only if a later rule accepts
 	ifReject bool // it counts only if a later rule rejects
+	trouble  bool // something else does not answer: code and text of the rule are not about that
 }
 
 // fitting returns an enhanced code about an address in the form that fits what is refused: the

@@ -25,8 +25,10 @@ type restriction struct {
 
 // builder makes a restriction. arg is the word behind the name.
 type builder struct {
-	arg  string // what is expected; "": none
-	make func(s *sources, arg string, o *ruleOptions) (*restriction, error)
+	arg string // what is expected; "": none
+	// options are the words KEY= that a rule may have beside conditions.
+	options []string
+	make    func(s *sources, arg string, o *ruleOptions) (*restriction, error)
 }
 
 // ruleOptions are the words of a rule that are no conditions.
@@ -35,6 +37,10 @@ type ruleOptions struct {
 	action  string // default_action=
 	context string // policy_context=
 	state   string // protocol_state=
+	// rejectCode and deferCode are of an address that is refused, or about which nothing is
+	// known now; tempfail is the action then.
+	rejectCode, deferCode int
+	tempfail              string
 }
 
 func reply(a Action, code int, st status.Code, format string, args ...any) outcome {
@@ -224,6 +230,10 @@ func restrictions() map[string]builder {
 		"reject_rhsbl_sender":         listTest(false, "Sender address", sender),
 		"reject_rhsbl_recipient":      listTest(false, "Recipient address", recipient),
 		"check_policy_service":        policyService(),
+		"reject_unlisted_sender":      addressTest(false, "Sender address"),
+		"reject_unlisted_recipient":   addressTest(false, "Recipient address"),
+		"reject_unverified_sender":    addressTest(true, "Sender address"),
+		"reject_unverified_recipient": addressTest(true, "Recipient address"),
 	}
 	for name, t := range map[string]struct{ key, class string }{
 		"check_client_access": {"client", "Client host"}, "check_helo_access": {"helo", "Helo command"},
@@ -257,7 +267,7 @@ func (s *sources) unknown(ctx context.Context, domain string, missing, null outc
 	}
 	switch has, err := s.o.DNS.MailDomain(ctx, domain); {
 	case err != nil:
-		missing.verdict.Action, missing.ifPermit = Defer, true
+		missing.verdict.Action, missing.ifPermit, missing.trouble = Defer, true, true
 		return missing
 	case has == dnsq.NoRecord:
 		return missing

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -169,13 +170,11 @@ func parseRule(line string, src *sources) (*rule, error) {
 	var o ruleOptions
 	who := false
 	for _, word := range rest {
-		if words[0] == "check_policy_service" {
-			if is, err := o.take(word); is || err != nil {
-				if err != nil {
-					return nil, err
-				}
-				continue
+		if option, _, _ := strings.Cut(word, "="); slices.Contains(build.options, option) {
+			if err := o.take(word); err != nil {
+				return nil, err
 			}
+			continue
 		}
 		if value, is := strings.CutPrefix(word, "cause="); is {
 			if k != kindFreeze || value == "" {
@@ -208,8 +207,8 @@ func parseRule(line string, src *sources) (*rule, error) {
 	return r, r.decideAs(text, src)
 }
 
-// take takes a word that is an option of check_policy_service.
-func (o *ruleOptions) take(word string) (is bool, err error) {
+// take takes a word that is an option of a restriction.
+func (o *ruleOptions) take(word string) (err error) {
 	key, value, _ := strings.Cut(word, "=")
 	switch key {
 	case "timeout":
@@ -230,13 +229,30 @@ func (o *ruleOptions) take(word string) (is bool, err error) {
 		default:
 			err = errors.New("want RCPT, DATA or END-OF-MESSAGE")
 		}
-	default:
-		return false, nil
+	case "reject_code":
+		o.rejectCode, err = parseCode(value)
+	case "defer_code":
+		if o.deferCode, err = parseCode(value); err == nil && o.deferCode >= 500 {
+			err = errors.New("want a code from 400 to 499: nothing is known of the address")
+		}
+	case "tempfail_action":
+		if o.tempfail = value; value != "defer" && value != "defer_if_permit" {
+			err = errors.New("want defer or defer_if_permit")
+		}
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", word, err)
 	}
-	return true, err
+	return err
+}
+
+// parseCode reads the code of a reply that refuses.
+func parseCode(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 400 || n > 599 {
+		return 0, errors.New("want a code from 400 to 599")
+	}
+	return n, nil
 }
 
 // limitsClients reports whether a condition limits a rule to certain clients.

@@ -26,7 +26,7 @@ const (
 
 // policyService makes check_policy_service.
 func policyService() builder {
-	return builder{arg: "a policy service, like inet:127.0.0.1:10023 or unix:/run/policy", make: func(s *sources, arg string, o *ruleOptions) (*restriction, error) {
+	return builder{arg: "a policy service, like inet:127.0.0.1:10023 or unix:/run/policy", options: []string{"timeout", "default_action", "policy_context", "protocol_state"}, make: func(s *sources, arg string, o *ruleOptions) (*restriction, error) {
 		at, err := policyservice.Parse(arg)
 		if err != nil {
 			return nil, err
@@ -193,9 +193,10 @@ func fingerprint(der []byte) string {
 }
 
 // refusedBy completes the verdict of a restriction with the rule's name and its own text.
-func (r *rule) refusedBy(v Verdict) Verdict {
+func (r *rule) refusedBy(o *outcome) Verdict {
+	v := o.verdict
 	v.By = r.verdict.By
-	if v.Action == Accept {
+	if v.Action == Accept || o.trouble {
 		return v
 	}
 	own := r.verdict

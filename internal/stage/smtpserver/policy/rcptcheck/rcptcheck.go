@@ -61,8 +61,10 @@ type Answer struct {
 	Known bool
 	Code  status.Code // why not
 	Text  string      // the same in words
-	// Next is to be asked whether it knows the recipient; the zero value: nobody is.
-	Next NextHop
+	// Next is where its mail goes first; the zero value: that is not known. Verify: it is to be
+	// asked whether it knows the recipient.
+	Next   NextHop
+	Verify bool
 }
 
 // NextHop is where the mail of a recipient goes, as the router has it.
@@ -281,16 +283,17 @@ func parseAnswer(line string) (word string, a Answer, err error) {
 	word, rest, _ := strings.Cut(line, " ")
 	code, text, _ := strings.Cut(rest, " ")
 	switch word {
-	case "known":
-		return word, Answer{Known: true}, nil
-	case "verify":
+	case "known", "verify":
 		f := strings.Fields(text)
+		if word == "known" && len(f) == 0 {
+			return word, Answer{Known: true}, nil
+		}
 		if len(f) != 3 {
 			return "", Answer{}, fmt.Errorf("the router's answer %.80q has no next hop", line)
 		}
 		host, err := address.DecodeXText(f[1])
 		user, uerr := address.DecodeXText(f[2])
-		return word, Answer{Known: true, Next: NextHop{f[0], host, user}}, errors.Join(err, uerr)
+		return word, Answer{Known: true, Next: NextHop{f[0], host, user}, Verify: word == "verify"}, errors.Join(err, uerr)
 	case "unknown", "refused":
 		s, ok := status.Parse(code)
 		if !ok || s.Class != 5 {

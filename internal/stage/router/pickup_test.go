@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,8 +21,15 @@ import (
 // plant puts a file into public/, as a program of root's that knows nothing of our mark.
 func (o *office) plant(name, text string) {
 	o.t.Helper()
+	o.plantOf(-1, name, text)
+}
+
+// plantOf is plant by a user: the file is the user's before it has its name, as a router may run.
+func (o *office) plantOf(uid int, name, text string) {
+	o.t.Helper()
 	file := filepath.Join(o.dir, postoffice.Public, "t."+name)
-	err := errors.Join(os.WriteFile(file, []byte(text), 0o600), os.Chmod(file, 0o700), os.Rename(file, filepath.Join(o.dir, postoffice.Public, name)))
+	err := errors.Join(os.WriteFile(file, []byte(text), 0o600), os.Chown(file, uid, -1), os.Chmod(file, 0o700),
+		os.Rename(file, filepath.Join(o.dir, postoffice.Public, name)))
 	assert.Must(o.t, err)
 }
 
@@ -95,11 +103,6 @@ func TestSec8LargeFilesOfAUserKeepNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, nil, func(c *Config) { c.Poll = 100 * time.Millisecond })
 	const one, other = 4711, 4712
-	put := func(name string, uid int, to string) {
-		t.Helper()
-		o.plant(name, plain(to))
-		assert.Must(t, os.Chown(filepath.Join(o.dir, postoffice.Public, name), uid, -1))
-	}
 	// Each copy of the one user's waits in its sync until the other's message is routed.
 	end := make(chan struct{})
 	begun := make(chan struct{}, 100)
@@ -112,9 +115,11 @@ func TestSec8LargeFilesOfAUserKeepNobodyWaiting(t *testing.T) {
 		return nil
 	})
 	for n := range 20 {
-		put("20"+string(rune('a'+n)), one, "large@example.net")
+		o.plantOf(one, "20"+string(rune('a'+n)), plain("large@example.net"))
 	}
 	o.start(t, o.r)
+	goOn := sync.OnceFunc(func() { close(end) })
+	t.Cleanup(goOn) // before the router is awaited
 	for range perUser {
 		select {
 		case <-begun:
@@ -122,10 +127,10 @@ func TestSec8LargeFilesOfAUserKeepNobodyWaiting(t *testing.T) {
 			t.Fatal("the copies do not begin")
 		}
 	}
-	put("101", other, "small@example.net")
+	o.plantOf(other, "101", plain("small@example.net"))
 	o.log.Await(t, "msg=picked-up", "uid=4712")
 	o.log.Await(t, "msg=routed")
-	close(end)
+	goOn()
 	o.log.AwaitCount(t, 20, "msg=picked-up", "uid=4711")
 }
 

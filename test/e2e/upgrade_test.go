@@ -2,13 +2,19 @@ package e2e
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,14 +28,42 @@ import (
 const (
 	recordedDir    = "/tmp/spool-7688860"
 	recordedListen = "127.0.0.1:7687"
-	recordedSink   = "127.76.88.60:7688" // in specifications, whose checksum covers it
+	recordedSink   = "127.76.88.60" // port 7688; in specifications, whose checksum covers it
 )
+
+// upgradeSink returns a host for the recorded mail, at an address that is as long as the
+// recorded one and that no other test uses, and its address without the port.
+func upgradeSink(t *testing.T) (sink *peer.Sink, ip string) {
+	t.Helper()
+	for range 100 {
+		ip = fmt.Sprintf("127.%d.%d.%d", 10+rand.IntN(90), 10+rand.IntN(90), 10+rand.IntN(90))
+		sink = &peer.Sink{Listen: ip + ":7688"}
+		if sink.Start() == nil {
+			t.Cleanup(sink.Close)
+			return sink, ip
+		}
+	}
+	t.Fatalf("no address of loopback is free at port 7688")
+	return nil, ""
+}
+
+// moveSink gives a recorded specification another address for the host, of the same length, and
+// its z line the checksum of that.
+func moveSink(content []byte, ip string) []byte {
+	content = bytes.ReplaceAll(content, []byte(recordedSink), []byte(ip))
+	return zLine.ReplaceAllFunc(content, func(line []byte) []byte {
+		size, _ := strconv.Atoi(string(zLine.FindSubmatch(line)[1]))
+		return fmt.Appendf(nil, "z %d %08x\n", size, crc32.Checksum(content[:size], crc32.MakeTable(crc32.Castagnoli)))
+	})
+}
+
+var zLine = regexp.MustCompile(`(?m)^z (\d+) [0-9a-f]{8}\n`)
 
 // A postoffice and a configuration of commit 7688860 are used as they are: mail that was on its
 // way is delivered once, and what was held, frozen, set aside or removed still is, until an
 // operator releases it.
 func TestSpoolOfEarlierVersionIsDelivered(t *testing.T) {
-	sink := newSink(t, &peer.Sink{Listen: recordedSink})
+	sink, ip := upgradeSink(t)
 	for how, before := range map[string]func(t *testing.T, s *suite.Suite){
 		"started at once": func(*testing.T, *suite.Suite) {},
 		"repaired before the start": func(t *testing.T, s *suite.Suite) {
@@ -58,7 +92,7 @@ func TestSpoolOfEarlierVersionIsDelivered(t *testing.T) {
 					t.Errorf("the host got %q, want %q", got, want)
 				}
 			}
-			s := unpack(t)
+			s := unpack(t, ip)
 			write(t, filepath.Join(s.Dir, "conf", "team"), "alice\n")
 			before(t, s)
 			begin(t, s)
@@ -87,8 +121,9 @@ func TestSpoolOfEarlierVersionIsDelivered(t *testing.T) {
 	}
 }
 
-// unpack restores the recorded postoffice, as tar does: each file gets another inode number.
-func unpack(t *testing.T) *suite.Suite {
+// unpack restores the recorded postoffice, as tar does: each file gets another inode number. The
+// host at ip takes the place of the recorded one.
+func unpack(t *testing.T, ip string) *suite.Suite {
 	t.Helper()
 	addr, err := peer.FreeAddr()
 	assert.Must(t, err)
@@ -108,6 +143,7 @@ func unpack(t *testing.T) *suite.Suite {
 			if strings.HasPrefix(h.Name, "conf/") {
 				content = []byte(strings.NewReplacer(recordedDir, s.Dir, recordedListen, addr).Replace(string(content)))
 			}
+			content = moveSink(content, ip)
 			err = os.WriteFile(name, content, 0o600)
 		}
 		assert.Must(t, errors.Join(err, os.Chmod(name, mode), os.Chtimes(name, h.ModTime, h.ModTime)))

@@ -162,7 +162,7 @@ func (s *postfix) sendmail() *exec.Cmd {
 }
 
 func (s *postfix) command(p place) (*exec.Cmd, error) {
-	s.Postfix = peer.Postfix{Dir: p.dir, Listen: p.listen, RelayHost: p.relay, Routes: p.routes,
+	s.Postfix = peer.Postfix{Dir: p.dir, Listen: p.listen, RelayHost: p.relay, Routes: p.routes, Log: true,
 		Settings: []string{"smtpd_recipient_limit = 100000", "message_size_limit = 100000000", "mailbox_size_limit = 0"}}
 	return s.Command()
 }

@@ -60,7 +60,7 @@ func postfix(o options, dir, sink string) (func() error, time.Time, error) {
 		return nil, time.Time{}, err
 	}
 	host, port, _ := net.SplitHostPort(sink)
-	p := peer.Postfix{Dir: filepath.Join(dir, "postfix"), Listen: addr, RelayHost: "[" + host + "]:" + port}
+	p := peer.Postfix{Dir: filepath.Join(dir, "postfix"), Listen: addr, RelayHost: "[" + host + "]:" + port, Log: true}
 	cmd, err := p.Command()
 	if err != nil {
 		return nil, time.Time{}, err

@@ -212,7 +212,7 @@ func TestOp7PflogsummCountsOurLogAsThatOfPostfix(t *testing.T) {
 	}
 	theirs, ours := sink(), sink()
 	const domains = "one.example, two.example, far.example, other.example"
-	p := &peer.Postfix{Dir: filepath.Join(openDir(t), "postfix"), Listen: freeAddr(t), RelayHost: fmt.Sprintf("[127.0.0.1]:%d", theirs.Port()),
+	p := &peer.Postfix{Log: true, Dir: filepath.Join(openDir(t), "postfix"), Listen: freeAddr(t), RelayHost: fmt.Sprintf("[127.0.0.1]:%d", theirs.Port()),
 		Settings: []string{"mynetworks = 192.0.2.1", "relay_domains = " + domains, "smtpd_relay_restrictions = reject_unauth_destination"}}
 	cmd := assert.Get(p.Command())(t)
 	path := filepath.Join(openDir(t), "maillog")

@@ -178,7 +178,7 @@ func startPostfix(t *testing.T, milters string) *server {
 	cert, key := ca.Pair("mta.example")
 	dir := assert.Get(os.MkdirTemp("", "pf-"))(t) // its name has to be short
 	addr := assert.Get(peer.FreeAddr())(t)
-	p := &peer.Postfix{Dir: dir, Listen: addr, RelayHost: sink.RouteHost(), Settings: []string{
+	p := &peer.Postfix{Log: true, Dir: dir, Listen: addr, RelayHost: sink.RouteHost(), Settings: []string{
 		"myhostname = mta.example", "smtpd_milters = " + milters, "smtpd_authorized_xclient_hosts = 127.0.0.0/8", "smtpd_error_sleep_time = 0",
 		"smtpd_tls_cert_file = " + cert, "smtpd_tls_key_file = " + key, "smtpd_tls_security_level = may", "smtpd_tls_ciphers = medium",
 		"mynetworks = 0.0.0.0/0", "milter_command_timeout = 5s", "milter_connect_timeout = 5s", "milter_content_timeout = 5s", "smtpd_delay_reject = yes",

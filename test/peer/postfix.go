@@ -23,10 +23,12 @@ type Postfix struct {
 	RelayHost string            // where mail goes: "[address]:port"
 	Settings  []string          // further lines of main.cf
 	Routes    map[string]string // domains that go elsewhere
+	// Log has its log on standard output, else it is syslog's: postlogd(8) is slow to start on
+	// a busy machine, and everything waits for it.
+	Log bool
 }
 
-// Command writes the configuration and gives what runs it in the foreground; its log
-// is on standard output.
+// Command writes the configuration and gives what runs it in the foreground.
 func (p *Postfix) Command() (*exec.Cmd, error) {
 	conf, queue, data := p.Config(), filepath.Join(p.Dir, "queue"), filepath.Join(p.Dir, "data")
 	for _, d := range []string{conf, queue, data} {
@@ -79,7 +81,7 @@ func (p *Postfix) write(conf, queue, data string) error {
 		"inet_interfaces = " + host, "inet_protocols = ipv4", "mynetworks = 127.0.0.0/8",
 		"relayhost = " + p.RelayHost, "mydestination =", "alias_maps =", "alias_database =",
 		"smtpd_peername_lookup = no", "smtp_dns_support_level = disabled", "smtp_host_lookup = native",
-		"maillog_file = /dev/stdout"}, p.Settings...)
+		"maillog_file =" + map[bool]string{true: " /dev/stdout"}[p.Log]}, p.Settings...)
 	if len(p.Routes) > 0 {
 		var table strings.Builder
 		for domain, to := range p.Routes {

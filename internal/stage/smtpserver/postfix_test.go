@@ -71,7 +71,6 @@ func startPolicyPostfix(t *testing.T, restrictions map[string]string, settings .
 		"smtpd_error_sleep_time = 0", "smtpd_hard_error_limit = 1000", "smtpd_authorized_xclient_hosts = 127.0.0.0/8",
 		"mydestination = here.test", "local_recipient_maps =", "defer_transports = smtp local", "mynetworks = 192.0.2.200",
 		"smtpd_client_connection_rate_limit = 0", "smtpd_relay_restrictions = permit_mynetworks, reject_unauth_destination",
-		"maillog_file =", // postlogd is slow to start on a busy machine, and smtpd waits for it
 		"smtpd_recipient_restrictions = check_recipient_access texthash:" + file,
 	}, settings...)}
 	cmd := inNamespace(t, assert.Get(p.Command())(t))

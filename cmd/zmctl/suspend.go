@@ -49,8 +49,9 @@ what is suspended.
     zmctl suspend --source 192.0.2.25
     zmctl suspend
 
-A source is one of the addresses in sources= of a clause. Each message keeps its own source:
-those that would leave from this one wait, and the others go on.
+A source is one of the addresses in sources= of a clause. Each message keeps its own source,
+unless a rule on replies moves it to the next one: those that would leave from this one now wait,
+and the others go on.
 
 zmctl hold holds messages that are in the queue now, and none that come later. zmctl stop
 --accepting refuses new mail. See docs/suspend.md.

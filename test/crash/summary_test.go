@@ -48,12 +48,20 @@ func longDisk(t *testing.T, model cutfs.Model) (*cutfs.FS, *removed, []byte) {
 	var lines []byte
 	for n := 1; n <= before; n++ {
 		for _, r := range spec.Groups[0].Recipients[1:] {
-			e := workspec.DeferredEvent(time.UnixMilli(1795220000000+int64(n)), r.Offset, n, time.UnixMilli(1795220000000), status.MailboxFull, "452 "+strings.Repeat("x", 300))
+			e := workspec.DeferredEvent(time.UnixMilli(1795220000000+int64(n)), r.Offset, n, time.UnixMilli(1795220000000), status.MailboxFull, "452 "+strings.Repeat("x", 300)+movedAs(r.Address))
 			lines = workspec.AppendEvent(lines, &e)
 		}
 	}
 	assert.Must(t, errors.Join(f.Append(lines), f.Sync()))
 	return disk, w, raw
+}
+
+// movedAs ends the replies to a recipient: a rule gives c@far another source each time.
+func movedAs(address string) string {
+	if address == "c@far" {
+		return workspec.OtherSource
+	}
+	return ""
 }
 
 func (s *summing) defers(n int, addresses ...string) error {
@@ -63,7 +71,7 @@ func (s *summing) defers(n int, addresses ...string) error {
 	}
 	var list []store.Outcome
 	for _, a := range addresses {
-		list = append(list, store.Outcome{Offset: offsets[a], Address: a, Result: thread.Deferred, Attempt: n, Next: time.UnixMilli(1795220000000), Text: "452 later"})
+		list = append(list, store.Outcome{Offset: offsets[a], Address: a, Result: thread.Deferred, Attempt: n, Next: time.UnixMilli(1795220000000), Text: "452 later" + movedAs(a)})
 	}
 	if _, err := s.spool.Record(s.world.name, list); err != nil {
 		return err
@@ -128,7 +136,7 @@ func (s *summing) run() error {
 
 // A5 K4 Del2: a scheduler that replaces a specification by one with a shorter history is
 // stopped after each operation on the disk, by a kill and by a loss of power. Every attempt
-// that it has acted on is known after that, and so is a hold and a delivery that were
+// that it has acted on is known after that with the source of the next one (Op5), and so is a hold and a delivery that were
 // durable; what the router wrote is there byte for byte, and nothing else is left.
 func TestCutWhileSummarising(t *testing.T) {
 	for _, model := range []cutfs.Model{cutfs.Journal, cutfs.Loose, cutfs.POSIX} {
@@ -197,6 +205,9 @@ func summed(t *testing.T, name string, disk *cutfs.FS, w *removed, acted *waited
 	for _, o := range l.Open {
 		if o.Attempts < acted.attempts[o.Address] || o.Attempts > acted.attempts[o.Address]+2 {
 			t.Errorf("%s: %s has %d attempts behind it, want %d", name, o.Address, o.Attempts, acted.attempts[o.Address])
+		}
+		if want := map[string]int{"c@far": o.Attempts}[o.Address]; o.Moves != want {
+			t.Errorf("%s: %s was given another source %d times, want %d", name, o.Address, o.Moves, want)
 		}
 		if acted.delivered && o.Address == "b@far" || acted.held && o.Address == "c@far" || o.Address == "a@far" {
 			t.Errorf("%s: %s is given to an agent", name, o.Address)

@@ -171,7 +171,14 @@ func (g *gate) Vertex(v *thread.Vertex) *thread.Suspension {
 			return false
 		}
 		settings := g.clauses.Match(channel, host)
-		return s.Source == "" || settings != nil && s.Leaves(suspension.ParseSources(settings.Sources), p.ID.Turn())
+		return s.Source == "" || settings != nil && leaves(s, suspension.ParseSources(settings.Sources), p, channel, host)
+	})
+}
+
+// leaves reports whether a recipient of a thread would leave from the source of a suspension.
+func leaves(s *suspension.Suspension, of suspension.Sources, p *store.Peeked, channel, host string) bool {
+	return slices.ContainsFunc(p.Open, func(w store.Waiting) bool {
+		return w.Channel == channel && strings.EqualFold(w.Host, host) && s.Leaves(of, p.ID.Turn()+uint64(w.Moves))
 	})
 }
 

@@ -141,7 +141,7 @@ func ParseSources(words []string) (of Sources) {
 }
 
 // Leaves reports whether a message may leave from the source of the suspension: turn is
-// SpoolID.Turn.
+// SpoolID.Turn and how often the message was given another source.
 func (s *Suspension) Leaves(of Sources, turn uint64) bool {
 	if s.Source == "" {
 		return true

@@ -188,9 +188,9 @@ func (r *Relay) record(d *agent.Delivery, l *link, rcpts []*agent.Recipient, res
 			res = r.applyRules(d, l.key, rcpts[i], res)
 		}
 		if len(d.Recipients) > 1 && got421(&results[i], l.lmtp) && res.Outcome == status.Deferred {
-			reply, moved := strings.CutSuffix(res.Reply, otherSource)
+			reply, moved := strings.CutSuffix(res.Reply, workspec.OtherSource)
 			if res.Reply = reply + aloneNext; moved {
-				res.Reply += otherSource // moves looks for it at the end
+				res.Reply += workspec.OtherSource // SourceMoves wants it at the end
 			}
 		}
 		decided, outcomes = append(decided, rcpts[i]), append(outcomes, res)

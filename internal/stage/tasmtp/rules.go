@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,10 +29,6 @@ func openRules[T any](path string, parse func(file string, text []byte) (T, erro
 	return f
 }
 
-// otherSource ends the reply of a recipient that a rule gives another source. The
-// scheduler writes it into the history, where later attempts find it.
-const otherSource = "; the next attempt comes from another source"
-
 // applyRules applies the rules to a result. They apply to replies of a server only, and
 // never to a delivery in doubt.
 func (r *Relay) applyRules(d *agent.Delivery, key poolKey, rcpt *agent.Recipient, res agent.Result) agent.Result {
@@ -58,7 +53,7 @@ func applyRule(rule *replies.Rule, res agent.Result) agent.Result {
 	case replies.Slow:
 		res.Host, res.After = true, rule.Wait
 	case replies.Source:
-		res.Reply += otherSource
+		res.Reply += workspec.OtherSource
 	case replies.Host:
 		res.Host = true
 	}
@@ -70,38 +65,12 @@ func isReply(s string) bool {
 	return len(s) > 3 && (s[0] == '4' || s[0] == '5') && '0' <= s[1] && s[1] <= '9' && '0' <= s[2] && s[2] <= '9' && s[3] == ' '
 }
 
-// moves counts how often a rule has given one of the recipients another source.
+// moves returns how often a rule has given one of the recipients another source.
 func moves(d *agent.Delivery, rcpts []*agent.Recipient) int {
-	type count struct {
-		n, attempt int
-		moved      bool // at its last attempt
-	}
-	of := make(map[int64]*count, len(rcpts))
-	for _, rcpt := range rcpts {
-		of[rcpt.Offset] = &count{}
-	}
-	short := d.Spec.Summarised() > d.Spec.ZOffset
+	of := d.Spec.SourceMoves()
 	most := 0
-	for i := range d.Spec.History {
-		h := &d.Spec.History[i]
-		if h.Event != workspec.EventDeferred {
-			continue
-		}
-		attempt, _ := strconv.Atoi(h.Get("attempt"))
-		moved := strings.HasSuffix(h.Text, otherSource)
-		for r := range d.Spec.About(h) {
-			c := of[r.Offset]
-			if c == nil {
-				continue
-			}
-			if short && c.moved && attempt > c.attempt {
-				c.n += attempt - c.attempt - 1 // a summary leaves those out that said the same
-			}
-			if c.moved, c.attempt = moved, attempt; moved {
-				c.n++
-			}
-			most = max(most, c.n)
-		}
+	for _, rcpt := range rcpts {
+		most = max(most, of[rcpt.Offset])
 	}
 	return most
 }

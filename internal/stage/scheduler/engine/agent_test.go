@@ -308,6 +308,9 @@ func (s *script) recipient(f *postoffice.Spec, spec *workspec.Spec, r *workspec.
 		s.note("deferred %s", r.Address)
 		tag(workspec.TagToDo)
 		answer(taproto.Answer{Word: taproto.Deferred, Text: "450 4.2.1 later", Notary: workspec.Notary{Status: "4.2.1"}.String()})
+	case w == "move" && deferred(spec, r) < n:
+		tag(workspec.TagToDo)
+		answer(taproto.Answer{Word: taproto.Deferred, Text: "450 4.7.1 poor reputation" + workspec.OtherSource, Notary: workspec.Notary{Status: "4.7.1"}.String()})
 	case w == "host" && deferred(spec, r) < n:
 		s.note("deferall %s", r.Address)
 		tag(workspec.TagToDo)

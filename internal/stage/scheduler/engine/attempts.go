@@ -3,6 +3,7 @@ package engine
 import (
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"zmailer/internal/mail/status"
@@ -90,6 +91,7 @@ func (e *attempts) Done(j *agents.Job) {
 		}
 		return
 	}
+	moved := false
 	for i := range j.Outcomes {
 		o := &j.Outcomes[i]
 		if o.Result.Final() {
@@ -99,6 +101,13 @@ func (e *attempts) Done(j *agents.Job) {
 		if round.Host {
 			o.HostTries = t.Tries()
 		}
+		if strings.HasSuffix(o.Text, workspec.OtherSource) {
+			m.Moved(o.Offset)
+			moved = true
+		}
+	}
+	if moved {
+		e.core.Ask(m, e.now)
 	}
 	if round.Left > 0 {
 		e.counts.Deferrals += uint64(round.Left)

@@ -295,7 +295,7 @@ func (e *placement) place(m *thread.Message, open []store.Waiting) {
 func (e *placement) placeThread(m *thread.Message, list []store.Waiting, first bool) {
 	rcpts := make([]thread.Recipient, 0, len(list))
 	var h thread.History
-	hurry := false
+	hurry, moved := false, false
 	for i := range list {
 		w := &list[i]
 		if w.Locked {
@@ -303,6 +303,7 @@ func (e *placement) placeThread(m *thread.Message, list []store.Waiting, first b
 			continue
 		}
 		hurry = hurry || w.Hurry
+		moved = m.SetMoves(w.Offset, w.Moves) || moved
 		rcpts = append(rcpts, thread.NewRecipient(w.Offset, w.Address))
 		// An agent is given all of them at once: the first time counts.
 		if len(rcpts) == 1 || w.Next.Before(h.Next) {
@@ -328,7 +329,9 @@ func (e *placement) placeThread(m *thread.Message, list []store.Waiting, first b
 		v = e.waitingVertex(m, r, &list[0])
 	}
 	if v != nil {
-		e.core.Join(v, rcpts, h.Next, e.now)
+		if e.core.Join(v, rcpts, h.Next, e.now); moved {
+			e.core.Ask(m, e.now)
+		}
 	} else {
 		v = e.core.Add(m, r, list[0].Channel, list[0].Host, rcpts, h, e.now)
 	}

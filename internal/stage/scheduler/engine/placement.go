@@ -88,8 +88,14 @@ func (e *placement) reloaded(m *thread.Message, l *store.Loaded, lost *thread.Ve
 	m.Owes, m.Total = true, int32(l.Total)
 	e.ends.touched(m, l.ID)
 	open := make(map[int64]*store.Waiting, len(l.Open))
+	moved := false
 	for i := range l.Open {
-		open[l.Open[i].Offset] = &l.Open[i]
+		w := &l.Open[i]
+		open[w.Offset] = w
+		moved = m.SetMoves(w.Offset, w.Moves) || moved
+	}
+	if moved {
+		e.core.Ask(m, e.now)
 	}
 	inVertex := map[int64]bool{}
 	m.Vertices(func(v *thread.Vertex) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -169,7 +170,9 @@ func (e *suspender) Vertex(v *thread.Vertex) *thread.Suspension {
 	return nil
 }
 
-// uses reports whether a delivery would connect from the source of a suspension.
+// uses reports whether a delivery would connect from the source of a suspension. Recipients
+// that rules on replies have moved on to different sources may go in one transaction or in
+// several: none of them begins then.
 func (e *suspender) uses(v *thread.Vertex, s *suspension.Suspension) bool {
 	r := v.Thread.Ring
 	of, known := e.sources[r]
@@ -179,7 +182,8 @@ func (e *suspender) uses(v *thread.Vertex, s *suspension.Suspension) bool {
 		}
 		e.sources[r] = of
 	}
-	return s.Leaves(of, idOf(v.Message).Turn())
+	turn := idOf(v.Message).Turn()
+	return slices.ContainsFunc(v.Moves(), func(n int) bool { return s.Leaves(of, turn+uint64(n)) })
 }
 
 // learn takes note of the sender of a specification that was read.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -142,6 +143,74 @@ func TestOp5SuspendedSourcesMailWaits(t *testing.T) {
 	}
 	r.resume(order)
 	r.wait(20, "msg=delivered")
+}
+
+// twoSources is a rig whose clause has two source addresses.
+func twoSources(t *testing.T) *rig {
+	return newRig(t, scriptConf("TEST_SLOTS=5", "maxthr=5"), 0, func(s *conf.Settings) {
+		quick(s)
+		s.Sources = []string{"127.0.0.1", "127.0.0.2"}
+	})
+}
+
+// queueFrom queues a message whose first attempt comes from the source of a number.
+func (r *rig) queueFrom(source uint64, line string) (name string) {
+	r.T.Helper()
+	for range 100 {
+		if name = r.queue(line); r.Request(name).ID.Turn()%2 == source {
+			return name
+		}
+		assert.Must(r.T, errors.Join(os.Remove(filepath.Join(r.dir, postoffice.Transport, name)), os.Remove(filepath.Join(r.dir, postoffice.Queue, name))))
+	}
+	r.T.Fatal("of 100 messages none has the source")
+	return ""
+}
+
+// Op5: a message that a rule on replies gives the other source waits if that is suspended, and
+// goes on if the one that it leaves is; also after a restart.
+func TestOp5SuspendedSourceHoldsWhatIsMovedToIt(t *testing.T) {
+	t.Parallel()
+	r := twoSources(t)
+	r.queueFrom(0, "smtp h move1.to@h")
+	r.queueFrom(1, "smtp h move2.through@h")
+	r.queueFrom(0, "smtp h move2.back@h")
+	// What is delivered after them.
+	later := func(source uint64, name string) (deliver func()) {
+		r.queueFrom(source, "smtp "+name+" ok."+name+"@h")
+		order := r.suspend(suspension.Suspension{Host: name})
+		return func() {
+			t.Helper()
+			r.resume(order)
+			r.wait(1, "msg=delivered", "ok."+name+"@h")
+		}
+	}
+	first, second, third := later(0, "first"), later(0, "second"), later(1, "third")
+	order := r.suspend(suspension.Suspension{Source: "127.0.0.2"})
+	r.start()
+	r.wait(1, "msg=deferred", "move1.to@h")
+	r.wait(1, "msg=deferred", "move2.back@h")
+	first()
+	r.stop()
+	r.start()
+	second()
+	for _, address := range []string{"move1.to@h", "move2.through@h", "move2.back@h"} {
+		r.never("msg=delivered", address)
+	}
+	r.never("msg=deferred", "move2.through@h")
+	r.exactly(1, "msg=deferred", "move2.back@h")
+
+	// The other one is suspended in its place.
+	other := r.suspend(suspension.Suspension{Source: "127.0.0.1"})
+	r.wait(1, "msg=suspended", "order="+string(other))
+	r.resume(order)
+	r.wait(1, "msg=delivered", "move1.to@h")
+	r.wait(1, "msg=deferred", "move2.through@h")
+	r.wait(2, "msg=deferred", "move2.back@h")
+	third()
+	r.never("msg=delivered", "move2")
+	r.resume(other)
+	r.wait(1, "msg=delivered", "move2.through@h")
+	r.wait(1, "msg=delivered", "move2.back@h")
 }
 
 // Op5: a line that cannot be read raises an alarm, and the others are in force; so do those

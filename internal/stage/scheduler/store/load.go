@@ -82,6 +82,7 @@ type Waiting struct {
 	Hurry         bool          // an operator wants it tried now
 	Away          time.Duration // does not count for its age, besides Loaded.Away
 	HostText      string
+	Moves         int // how often a rule on replies gave it another source
 }
 
 // loader reads specifications, and mends what processes that ended left in them.
@@ -398,7 +399,7 @@ func (l *Loaded) setAside(r *workspec.Recipient) {
 
 // waiting describes an open recipient for an agent; last is its last deferral or nil.
 func (s *Env) waiting(f *work, g *workspec.Group, r *workspec.Recipient, settings *conf.Settings, last *workspec.Event, locked bool) Waiting {
-	w := Waiting{Offset: r.Offset, Channel: r.Channel, Host: r.Host, Address: strings.Clone(r.Address), Locked: locked}
+	w := Waiting{Offset: r.Offset, Channel: r.Channel, Host: r.Host, Address: strings.Clone(r.Address), Locked: locked, Moves: f.moves[r.Offset]}
 	now, line := s.Now(), int64(0)
 	if last != nil {
 		line = last.LineOffset

@@ -99,6 +99,8 @@ type work struct {
 	orders    *workspec.Orders // nil: no operator decided anything
 	// wished has the times before which no attempt was wanted; nil: there are none.
 	wished map[int64]time.Time
+	// moves has how often recipients were given another source; nil: none was.
+	moves  map[int64]int
 	before loadMode
 	// only are the recipients that are read; nil: all.
 	only []int64
@@ -156,7 +158,7 @@ func (f *work) read() (err error) {
 	if f.spec, err = workspec.ParseOnly(f.raw, want); err != nil {
 		return fmt.Errorf("read specification %s: %w", f.Name, err)
 	}
-	f.removal, f.orders, f.wished = f.spec.Removal(), f.spec.Orders(), firstAttempts(f.spec)
+	f.removal, f.orders, f.wished, f.moves = f.spec.Removal(), f.spec.Orders(), firstAttempts(f.spec), f.spec.SourceMoves()
 	return nil
 }
 

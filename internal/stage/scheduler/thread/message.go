@@ -35,6 +35,8 @@ type odd struct {
 	// aside is milliseconds that do not count for the age of some vertices.
 	aside map[*Vertex]int64
 	inode uint64 // 0: Number
+	// moves is how often recipients were given another source, by their offset.
+	moves map[int64]int
 	// common: other messages have it, too; it is not changed.
 	common bool
 }
@@ -100,6 +102,46 @@ func (v *Vertex) away() int64 {
 	}
 	return o.away + o.aside[v]
 }
+
+// SetMoves sets how often the recipient at an offset was given another source, and reports
+// whether that is new. The gate is asked by Ask.
+func (m *Message) SetMoves(recipient int64, n int) bool {
+	if m.moves()[recipient] == n {
+		return false
+	}
+	o := m.oddly()
+	if o.moves == nil {
+		o.moves = map[int64]int{}
+	}
+	o.moves[recipient] = n
+	return true
+}
+
+func (m *Message) moves() map[int64]int {
+	if m.odd == nil {
+		return nil
+	}
+	return m.odd.moves
+}
+
+// Moves returns how often the recipients were given another source: each number that one of
+// them has.
+func (v *Vertex) Moves() []int {
+	of := v.Message.moves()
+	if len(of) == 0 {
+		return []int{0}
+	}
+	var list []int
+	for _, r := range v.Recipients() {
+		if n := of[r.Offset()]; !slices.Contains(list, n) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// Moved counts that the recipient at an offset was given another source.
+func (m *Message) Moved(recipient int64) { m.SetMoves(recipient, m.moves()[recipient]+1) }
 
 // SetName sets the message's name below transport/. Number is set before. A name as
 // the postoffice gives them takes no memory: it is made of the number, the owner and

@@ -55,9 +55,10 @@ const (
 
 // Options say how the files are read.
 type Options struct {
-	Keeper config.Keeper // may be nil
-	Now    func() time.Time
-	Log    *slog.Logger
+	Directory *config.Directory // that of the files; may be nil
+	Keeper    config.Keeper     // may be nil
+	Now       func() time.Time
+	Log       *slog.Logger
 }
 
 // Set is the files. It may be used by many goroutines; nil has no rules.
@@ -74,7 +75,7 @@ func Open(dir string, o Options) (*Set, error) {
 	for p, name := range fileNames {
 		var err error
 		parse := func(file string, text []byte) (*list, error) { return parseFile(place(p), file, text) }
-		if s.files[p], err = config.OpenFile(path.Join(dir, name), parse, config.FileOptions{Keeper: o.Keeper, Now: o.Now, Log: o.Log}); err != nil {
+		if s.files[p], err = config.OpenFile(path.Join(dir, name), parse, config.FileOptions{Directory: o.Directory, Keeper: o.Keeper, Now: o.Now, Log: o.Log}); err != nil {
 			errs = append(errs, err)
 		}
 	}

@@ -25,9 +25,11 @@ const (
 type FileOptions struct {
 	Required bool // it must be there; else one that is not there is empty
 	Secret   bool // it holds passwords: others than its owner and group must not read it
-	Keeper   Keeper
-	Now      func() time.Time
-	Log      *slog.Logger
+	// Directory has the file and others that need not be there; may be nil.
+	Directory *Directory
+	Keeper    Keeper
+	Now       func() time.Time
+	Log       *slog.Logger
 }
 
 // File is a file of a postmaster's beside zmailer.conf, parsed. It is read again when it
@@ -38,13 +40,15 @@ type File[T any] struct {
 	path  string
 	parse func(name string, text []byte) (T, error)
 	o     FileOptions
+	stat  stat
 
-	mu     sync.Mutex
-	next   time.Time // when it is looked at again
-	seen   fs.FileInfo
-	absent bool // it was not there at the last look
-	value  T
-	failed string // why the last look failed
+	mu      sync.Mutex
+	next    time.Time // when it is looked at again
+	seen    fs.FileInfo
+	absent  bool     // it was not there at the last look
+	without dirState // of the directory, when it had no such name
+	value   T
+	failed  string // why the last look failed
 }
 
 // OpenFile reads a file for the first time. Its errors are parse's, which are to be
@@ -57,7 +61,11 @@ func OpenFile[T any](path string, parse func(name string, text []byte) (T, error
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Required || !o.Directory.holds(path) {
+		o.Directory = nil
+	}
 	f := &File[T]{path: path, parse: parse, o: o, next: o.Now().Add(filePeriod)}
+	f.stat = func(path string) (fs.FileInfo, error) { return StatSecret(f.secrets(), path) }
 	text, info, err := f.read()
 	if errors.Is(err, fs.ErrNotExist) && !o.Required {
 		text, info, err = nil, nil, nil
@@ -127,9 +135,16 @@ func (f *File[T]) Current() T {
 		return f.value
 	}
 	f.next = now.Add(filePeriod)
-	info, err := StatSecret(f.secrets(), f.path)
+	dir := f.o.Directory.state(now)
+	if f.absent && f.seen == nil && dir == f.without && dir != (dirState{}) {
+		return f.value // no name was added since
+	}
+	info, err := f.stat(f.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !f.o.Required:
+		if f.without = (dirState{}); dir != f.without && isAbsent(f.path) {
+			f.without = dir
+		}
 		// It may be about to be replaced: believed at the second look.
 		if !f.absent {
 			f.absent = true

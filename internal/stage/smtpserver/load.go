@@ -29,10 +29,12 @@ type loaded struct {
 // load reads all of it. Its error joins all that cannot be used; what was opened is closed then.
 func (c *Config) load() (l loaded, err error) {
 	var cerr, uerr, rerr error
+	access := c.policy()
+	access.Directory = config.NewDirectory(access.Dir)
 	l.certs, cerr = c.openTLS()
 	l.users, uerr = c.openUsers()
-	l.rules, err = policy.Open(c.policy())
-	l.content, rerr = contentrules.Open(c.Access.Dir, contentrules.Options{Keeper: c.Keeper, Log: c.Log})
+	l.rules, err = policy.Open(access)
+	l.content, rerr = contentrules.Open(access.Dir, contentrules.Options{Directory: access.Directory, Keeper: c.Keeper, Log: c.Log})
 	if err = errors.Join(cerr, uerr, err, rerr); err != nil {
 		l.close()
 	}

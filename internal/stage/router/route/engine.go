@@ -113,7 +113,7 @@ func New(po *postoffice.PostOffice, c Config) (*Engine, error) {
 			"Recipients that were decided about, by channel; again for a message that is routed again.", "channel")}
 	var merr, cerr, perr error
 	en.masquerade, merr = newMasquerade(c)
-	en.contentRules, cerr = contentrules.Open(c.Rules.Dir, contentrules.Options{Keeper: c.Keeper, Now: c.Now, Log: c.Log})
+	en.contentRules, cerr = contentrules.Open(c.Rules.Dir, contentrules.Options{Directory: config.NewDirectory(c.Rules.Dir), Keeper: c.Keeper, Now: c.Now, Log: c.Log})
 	en.policy, perr = policy.New(policyConfig(c))
 	if err = errors.Join(err, serr, merr, cerr, perr); err != nil {
 		return nil, errors.Join(err, en.Close())

@@ -24,7 +24,7 @@ func (p *Policy) openNames() (err error) {
 		p.names, err = openSources(p.LocalNames, o, parseLocalNames, false)
 	case p.LocalNamesFile != "":
 		var f *config.File[words]
-		if f, err = config.OpenFile(p.LocalNamesFile, parseLocalNames, config.FileOptions{Keeper: p.Keeper, Log: p.Log}); err == nil {
+		if f, err = config.OpenFile(p.LocalNamesFile, parseLocalNames, config.FileOptions{Directory: p.Directory, Keeper: p.Keeper, Log: p.Log}); err == nil {
 			p.names = sources{file{f}}
 		}
 	default:

@@ -32,18 +32,19 @@ import (
 
 // Config defines where the rules are (docs/access.md).
 type Config struct {
-	Dir            string         // of zmailer.conf and the file access; "": there are no rules
-	Hostname       string         // is a local domain without being listed
-	RelayNets      []netip.Prefix // whose clients may send anywhere
-	LocalNames     []string       // sources of LOCALNAMES; none: LocalNamesFile
-	LocalNamesFile string         // "": the built-in list
-	Domains        []Domains      // virtual and relay domains
-	SenderLogin    []string       // sources of SENDERLOGIN; none: users may send as any address
-	HeaderFrom     string         // which From fields users may write; "": any
-	RateLimits     []string       // sources of RATELIMITS; none: the same rates for all
-	Source         table.Options  // what tables have in common
-	ETRNNets       []netip.Prefix // whose clients may start any queue
-	RcptCheck      *RcptCheck     // nil: recipients are not verified
+	Dir            string            // of zmailer.conf and the file access; "": there are no rules
+	Directory      *config.Directory // the same, for all that look for files there; may be nil
+	Hostname       string            // is a local domain without being listed
+	RelayNets      []netip.Prefix    // whose clients may send anywhere
+	LocalNames     []string          // sources of LOCALNAMES; none: LocalNamesFile
+	LocalNamesFile string            // "": the built-in list
+	Domains        []Domains         // virtual and relay domains
+	SenderLogin    []string          // sources of SENDERLOGIN; none: users may send as any address
+	HeaderFrom     string            // which From fields users may write; "": any
+	RateLimits     []string          // sources of RATELIMITS; none: the same rates for all
+	Source         table.Options     // what tables have in common
+	ETRNNets       []netip.Prefix    // whose clients may start any queue
+	RcptCheck      *RcptCheck        // nil: recipients are not verified
 	// Probe is how next hops are asked for those recipients whose domain wants it (ADDRESSVERIFY);
 	// nil: none is.
 	Probe    *rcptcheck.ProbeOptions
@@ -91,7 +92,7 @@ func Open(c Config) (*Policy, error) {
 		p.Log = slog.New(slog.DiscardHandler)
 	}
 	p.openReputation()
-	o := access.Options{Dir: c.Dir, Source: c.Source, Keeper: c.Keeper, Log: c.Log,
+	o := access.Options{Dir: c.Dir, Directory: c.Directory, Source: c.Source, Keeper: c.Keeper, Log: c.Log,
 		DNS: p.dns, IsLocal: p.IsLocal, Lists: p.lists != nil, ListTime: c.DNSBL.Timeout}
 	if c.RcptCheck != nil {
 		o.Address = p.deliverability
@@ -121,7 +122,7 @@ func Open(c Config) (*Policy, error) {
 		// The router reads the program itself; here it matters that there is one.
 		present := func(_ string, text []byte) (bool, error) { return len(text) > 0, nil }
 		if rerr == nil && c.Dir != "" {
-			p.program, rerr = config.OpenFile(filepath.Join(c.Dir, "router.star"), present, config.FileOptions{})
+			p.program, rerr = config.OpenFile(filepath.Join(c.Dir, "router.star"), present, config.FileOptions{Directory: c.Directory})
 		}
 	}
 	if err = errors.Join(err, nerr, derr, serr, lerr, rerr); err != nil {

@@ -18,12 +18,13 @@ import (
 
 // Options say where the rules are.
 type Options struct {
-	Path   string        // of the file access; "": there is none. It may be missing
-	Dir    string        // relative paths in it start here
-	Source table.Options // what tables that are asked have in common
-	Keeper config.Keeper // may be nil
-	Now    func() time.Time
-	Log    *slog.Logger
+	Path      string            // of the file access; "": there is none. It may be missing
+	Dir       string            // relative paths in it start here
+	Directory *config.Directory // Dir, for all that look for files there; may be nil
+	Source    table.Options     // what tables that are asked have in common
+	Keeper    config.Keeper     // may be nil
+	Now       func() time.Time
+	Log       *slog.Logger
 
 	// What restrictions ask; nothing is asked without one.
 	DNS      *dnsq.Client
@@ -60,7 +61,7 @@ func Open(o Options) (*Rules, error) {
 	var err error
 	r.file, err = config.OpenFile(o.Path, func(name string, text []byte) (*ruleset, error) {
 		return parse(name, text, r.sources)
-	}, config.FileOptions{Keeper: o.Keeper, Now: o.Now, Log: o.Log})
+	}, config.FileOptions{Directory: o.Directory, Keeper: o.Keeper, Now: o.Now, Log: o.Log})
 	if err != nil {
 		_ = r.sources.close() // nothing was asked yet
 		return nil, err

@@ -154,7 +154,7 @@ func content(size int) []byte {
 func (w *world) source(n, connections, size int, domain string) *peer.Source {
 	body := content(size)
 	return &peer.Source{
-		Addr: w.listen, Connections: connections, Messages: n, Reuse: w.reuse, Again: 5, From: "sender@bench.example",
+		Addr: w.listen, Connections: connections, Messages: n, Reuse: w.reuse, Again: 5, From: w.from,
 		To:   func(n int) string { return fmt.Sprintf("n%d@%s", n, domain) },
 		Body: func(int) []byte { return body },
 	}

@@ -10,6 +10,9 @@
 // With -crowd 5000 so many idle and dribbling clients are connected beside the load in every
 // second burst, and the ratio of the rates is printed.
 //
+// With -policy the systems are MX for the sink's domain, without and with 20 rules, three DNS
+// lists and a policy service, and the ratio of what these cost is printed.
+//
 // With -peers it does so for all scenarios (rate, latency, fan-out, large messages, a
 // backlog, growth) and all systems that are here: Postfix, Exim and OpenSMTPD, installed
 // or unpacked below -root. docs/performance.md has the results.
@@ -33,14 +36,15 @@ type options struct {
 	messages, connections, size, runs  int
 	crowd                              int
 	reuse, postfix, keep, peers        bool
-	submission                         bool
+	submission, policy                 bool
+	from                               string // the sender
 	scale, share                       float64
 	bin, only, systems, out, root, top string
 	stopping                           *atomic.Bool // nothing is to be started any more
 }
 
 func main() {
-	var o options
+	o := options{from: "sender@bench.example"}
 	flag.IntVar(&o.messages, "messages", 5000, "messages in a run")
 	flag.IntVar(&o.connections, "connections", 20, "connections of the generator at once")
 	flag.IntVar(&o.size, "size", 4096, "bytes of a message")
@@ -50,6 +54,7 @@ func main() {
 	flag.BoolVar(&o.submission, "submission", false, "messages come by the system's sendmail, a process each; -connections of them at once")
 	flag.BoolVar(&o.keep, "keep", false, "keep the working directories")
 	flag.IntVar(&o.crowd, "crowd", 0, "compare the rate with that beside so many idle and dribbling clients; -runs pairs")
+	flag.BoolVar(&o.policy, "policy", false, "compare what 20 rules, three DNS lists and a policy service cost with what they cost Postfix; -runs of each, as root")
 	flag.StringVar(&o.bin, "bin", "bin", "directory of the programs")
 	flag.BoolVar(&o.peers, "peers", false, "all scenarios, in turn with every other system that is here")
 	flag.StringVar(&o.root, "root", os.Getenv("PEERS"), "directory where packages of Exim and OpenSMTPD are unpacked (default $PEERS)")
@@ -105,6 +110,9 @@ func run(o options) (err error) {
 	if o.share = 1; o.peers {
 		o.messages = o.scaled(o.messages)
 		return compare(o)
+	}
+	if o.policy {
+		return policy(o)
 	}
 	if o.crowd > 0 {
 		return beside(o)

@@ -150,7 +150,10 @@ func (s *ours) sendmail() *exec.Cmd {
 }
 
 // postfix is Postfix with its defaults.
-type postfix struct{ peer.Postfix }
+type postfix struct {
+	peer.Postfix
+	more []string // settings
+}
 
 func (s *postfix) name() string     { return "postfix" }
 func (s *postfix) said() string     { return "" }
@@ -163,7 +166,7 @@ func (s *postfix) sendmail() *exec.Cmd {
 
 func (s *postfix) command(p place) (*exec.Cmd, error) {
 	s.Postfix = peer.Postfix{Dir: p.dir, Listen: p.listen, RelayHost: p.relay, Routes: p.routes, Log: true,
-		Settings: []string{"smtpd_recipient_limit = 100000", "message_size_limit = 100000000", "mailbox_size_limit = 0"}}
+		Settings: append([]string{"smtpd_recipient_limit = 100000", "message_size_limit = 100000000", "mailbox_size_limit = 0"}, s.more...)}
 	return s.Command()
 }
 

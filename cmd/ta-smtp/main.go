@@ -7,10 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
-	"zmailer/internal/run/keys"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/run/machine"
 	"zmailer/internal/stage/tasmtp"
@@ -83,7 +81,7 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
-	lastgood.Use(settings, "ta-smtp", log).OpenBy(keys.FromEnvironment().Open)
+	store := useCopies(settings, log)
 	cfg, err := tasmtp.ConfigFrom(settings)
 	if err != nil {
 		return err
@@ -92,6 +90,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	cfg.Channels, cfg.Slots, cfg.Connections, cfg.Idle, cfg.Log = served, c.Int("slots"), c.Int("connections"), c.Duration("idle"), log
+	cfg.Named = only(c, store, settings)
 	machine.Share()
 	if err := confine.Enter("ta-smtp", settings, log); err != nil {
 		return err

@@ -1,13 +1,32 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/keys"
 	"zmailer/internal/stage/tasmtp"
 )
+
+// useCopies opens the store of copies, with what opens keys that this process may not read.
+func useCopies(settings *config.Config, log *slog.Logger) *lastgood.Store {
+	store := lastgood.Use(settings, "ta-smtp", log)
+	store.OpenBy(keys.FromEnvironment().Open)
+	return store
+}
+
+// only returns what removes copies and notes of files that are named no more. A probe removes none:
+// its sandbox may only read them.
+func only(c *cli.Context, store *lastgood.Store, settings *config.Config) func(files []string) {
+	if c.Bool("probe") {
+		return nil
+	}
+	return func(files []string) { store.Only(append(files, settings.File)) }
+}
 
 // serve delivers for the scheduler or, with --probe, answers whether next hops take recipients;
 // that runs anywhere, not in transport/.

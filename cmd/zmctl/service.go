@@ -23,6 +23,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/run/supervise"
+	"zmailer/internal/stage/tasmtp"
 	"zmailer/internal/ui/text"
 )
 
@@ -264,6 +265,7 @@ func runReload(c *cli.Context) error {
 	}
 	defer closeFS(p)
 	reportChanged(c, settings)
+	forgetUnnamed(settings)
 	for _, name := range names {
 		if name == "router" {
 			fmt.Fprintf(c.App.Writer, "%s reads changed tables automatically; for zmailer.conf use zmctl restart %s\n", name, name)
@@ -313,6 +315,18 @@ func reportChanged(c *cli.Context, settings *config.Config) {
 		if names := settings.Changed(kept.Text); len(names) > 0 {
 			fmt.Fprintf(c.App.Writer, "%s goes by older values of %s; zmctl restart %s applies them\n", daemon, strings.Join(names, ", "), daemon)
 		}
+	}
+}
+
+// forgetUnnamed removes copies and notes about files that agents do not read any more. Agents do
+// that, too, but perhaps none is started for days.
+func forgetUnnamed(settings *config.Config) {
+	files, err := tasmtp.NamedFiles(settings)
+	if err != nil {
+		return // it was checked a moment ago; the next agent does it
+	}
+	if store, err := lastgood.Open(settings.PostOffice(), "ta-smtp", slog.New(slog.DiscardHandler)); err == nil {
+		store.Only(append(files, settings.File))
 	}
 }
 

@@ -124,3 +124,32 @@ func TestOp2KeysOfRootAloneWork(t *testing.T) {
 		t.Errorf("after the stop there are %v", left)
 	}
 }
+
+// Op4: a key that cannot be used is an alarm as long as a line of the file dkim names it.
+func TestOp4AlarmAboutAKeyGoesWithItsLine(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{})
+	s := prepare(t, sink, nil)
+	newkey(t, s, "mta.example", "r1", "ed25519")
+	begin(t, s)
+	submitAs(t, s, "From: alice@mta.example\nSubject: one\n\n", "far@sink.example")
+	assert.Must(t, sink.Wait(1, patience))
+	table := filepath.Join(filepath.Dir(s.Config()), "dkim")
+	key := filepath.Join(filepath.Dir(s.Config()), strings.Fields(read(t, table))[2])
+	write(t, key, "damaged\n")
+	await(t, s, "an agent that reads the key", func() (bool, error) {
+		submitAs(t, s, "From: alice@mta.example\nSubject: more\n\n", "far@sink.example")
+		notes, err := filepath.Glob(path(s, "lastgood/ta-smtp/*.bad"))
+		return len(notes) == 1, err
+	})
+	said, _ := call(t, s, "zmctl", "status")
+	wantIn(t, said, key)
+	configure(t, s, "dkim", "# none\n")
+	zmctl(t, s, "reload")
+	if notes := assert.Get(filepath.Glob(path(s, "lastgood/ta-smtp/*.bad")))(t); len(notes) != 0 {
+		t.Errorf("notes stay: %v", notes)
+	}
+	if said, _ := call(t, s, "zmctl", "status"); strings.Contains(said, key) {
+		t.Errorf("the alarm stays: %s", said)
+	}
+}

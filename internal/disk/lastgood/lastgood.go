@@ -25,6 +25,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -241,6 +242,25 @@ func (s *Store) Last(path string) *config.Kept {
 		return nil
 	}
 	return &config.Kept{Text: text, UID: h.UID, Time: h.Time}
+}
+
+// Only removes what is about other files than these, which are all that settings name: for a
+// program whose processes each read only some of them.
+func (s *Store) Only(files []string) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	clear(s.seen)
+	named := map[string]bool{}
+	for _, file := range files {
+		s.seen[name(file)], named[file] = true, true
+	}
+	// One that is named again later is noted again.
+	maps.DeleteFunc(s.wrong, func(file, _ string) bool { return !named[file] })
+	maps.DeleteFunc(s.sums, func(file, _ string) bool { return !named[file] })
+	s.mu.Unlock()
+	s.Settle()
 }
 
 // OpenBy has keys that this process may not read opened by open, which is called before any file

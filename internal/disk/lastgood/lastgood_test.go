@@ -90,3 +90,28 @@ func TestOp4SettleForgetsAndCertificatesEnd(t *testing.T) {
 		t.Error("the wrong copy was removed")
 	}
 }
+
+// Op4: of a program whose processes read only some files each, what is about files that settings
+// name no more goes, and what is about the others stays.
+func TestOp4NotesOfFilesThatAreNamedNoMoreGo(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	s.Good("/etc/old.key", []byte("secret"), 0, nil)
+	for _, file := range []string{"/etc/old.key", "/etc/other.key"} {
+		s.Bad(file, fs.ErrPermission, true)
+	}
+	other := open(t, dir) // it has read neither
+	other.Only([]string{"/etc/other.key", "/etc/dkim"})
+	if f := findings(t, dir); len(f) != 1 || f[0].Path != "/etc/other.key" {
+		t.Errorf("got %+v", f)
+	}
+	if other.Last("/etc/old.key") != nil {
+		t.Error("the copy of the key that is named no more is there")
+	}
+	// It is named again, and bad as before.
+	s.Only([]string{"/etc/other.key"})
+	s.Bad("/etc/old.key", fs.ErrPermission, false)
+	if f := findings(t, dir); len(f) != 2 {
+		t.Errorf("got %+v", f)
+	}
+}

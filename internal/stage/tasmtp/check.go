@@ -36,6 +36,21 @@ func check(c *config.Config, keys bool) error {
 	return c.Locate(errors.Join(err, cerr, rerr))
 }
 
+// NamedFiles returns all files that agents read beside zmailer.conf, and the keys of DKIM.
+func NamedFiles(c *config.Config) (files []string, err error) {
+	cfg, err := ConfigFrom(c)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Named = func(all []string) { files = all }
+	relay, err := NewRelay(cfg)
+	if err != nil {
+		return nil, err
+	}
+	relay.Close()
+	return files, nil
+}
+
 // checkRules reads a file of rules, which need not be there, as openRules does.
 func checkRules[T any](c *config.Config, name string, parse func(file string, text []byte) (T, error)) error {
 	path := c.Path(name)

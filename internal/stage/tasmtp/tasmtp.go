@@ -59,7 +59,10 @@ type Config struct {
 	Security Security
 	Retired  []*config.Error // settings that are ignored, to be logged
 	Keeper   config.Keeper   // of the files beside zmailer.conf; may be nil
-	Log      *slog.Logger    // nil: discarded
+	// Named is called with all of these files, and the keys of DKIM, at the start and when the keys
+	// are others; may be nil.
+	Named func(files []string)
+	Log   *slog.Logger // nil: discarded
 }
 
 // Limits bound connections and the time that they take.
@@ -165,6 +168,13 @@ type connector struct {
 	dialWith func(d *net.Dialer, ctx context.Context, network, address string) (net.Conn, error)
 }
 
+// named reports the files that an agent reads, with those of keys.
+func (c *Config) named(keys []string) {
+	if c.Named != nil {
+		c.Named(append(keys, c.DKIM, c.Replies, c.Discard, c.Security.Policies, c.Security.Credentials))
+	}
+}
+
 // NewRelay makes a Relay; of the configuration it leaves the postoffice alone. Its error joins
 // all that cannot be used.
 func NewRelay(c Config) (*Relay, error) {
@@ -186,7 +196,7 @@ func NewRelay(c Config) (*Relay, error) {
 	var keys *sign.Table
 	if c.DKIM != "" {
 		var kerr error
-		keys, kerr = sign.Open(c.DKIM, sign.Options{Keeper: c.Keeper, Log: log})
+		keys, kerr = sign.Open(c.DKIM, sign.Options{Keeper: c.Keeper, Log: log, Named: c.named})
 		err = errors.Join(err, kerr)
 	}
 	timeouts := c.Timeouts.WithDefaults()

@@ -25,6 +25,8 @@ type Options struct {
 	Keeper config.Keeper // may be nil
 	Now    func() time.Time
 	Log    *slog.Logger
+	// Named is called with the files of all keys whenever the table is read; may be nil.
+	Named func(keys []string)
 }
 
 // Open reads the table. Its errors are *config.Error. Keys are read when they are needed:
@@ -34,7 +36,11 @@ func Open(path string, o Options) (*Table, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	f, err := config.OpenFile(path, func(name string, text []byte) (map[string][]*Key, error) {
-		return parse(name, text, o)
+		all, err := parse(name, text, o)
+		if err == nil && o.Named != nil {
+			o.Named(files(all))
+		}
+		return all, err
 	}, config.FileOptions{Keeper: o.Keeper, Now: o.Now, Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -95,6 +101,16 @@ func parse(name string, text []byte, o Options) (map[string][]*Key, error) {
 		return nil, errors.Join(errs...)
 	}
 	return all, nil
+}
+
+// files returns the files of keys.
+func files(all map[string][]*Key) (paths []string) {
+	for _, keys := range all {
+		for _, k := range keys {
+			paths = append(paths, k.Path)
+		}
+	}
+	return paths
 }
 
 func clash(keys []*Key, k *Key) bool {

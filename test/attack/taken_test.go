@@ -66,7 +66,8 @@ func TestSec1RootsProgramsChangeNothingForDaemonuser(t *testing.T) {
 		out := filepath.Join(w.s.Dir, "out")
 		w.must(os.Mkdir(out, 0o755))
 		w.must(os.WriteFile(filepath.Join(out, "4711-1"), []byte("root's\n"), 0o600))
-		for _, name := range []string{"queue", "transport", "owners", "orders", "quarantine", "removed", "ledger", "imports", "router", "deferred"} {
+		for _, name := range []string{"queue", "transport", "owners", "orders", "quarantine", "removed", "ledger", "imports", "router", "deferred",
+			"lastgood", "verify", "clients"} {
 			d.try(op{Do: "rename", Path: w.po(name), To: w.po(name + ".was")})
 			d.do(op{Do: "symlink", Path: w.po(name), To: out})
 		}

@@ -31,7 +31,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"zmailer/internal/disk/durable"
@@ -117,36 +116,17 @@ func Open(postoffice, program string, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Root is here before it is the daemons' user, who may have put links in the place of these
+	// directories. What root makes is that user's.
+	disk.Inherit()
+	disk.Beneath()
 	for _, dir := range []string{Dir, Dir + "/" + program} {
-		if err := makeDir(disk, postoffice, dir); err != nil {
+		// Crash: the directory is there, or it is made the next time.
+		if err := disk.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, errors.Join(err, disk.Close())
 		}
 	}
 	return New(disk, program, time.Now, log), nil
-}
-
-// makeDir makes a directory that is missing. What root makes belongs to the postoffice's owner.
-func makeDir(disk *durable.OS, postoffice, dir string) error {
-	if _, err := disk.Stat(dir); err == nil {
-		return nil
-	}
-	// Crash: the directory is there, or it is made the next time.
-	if err := disk.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	info, err := os.Stat(postoffice)
-	if err != nil || os.Geteuid() != 0 {
-		return err
-	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		// Not by its path: whoever owns lastgood/ may put a link in its place meanwhile.
-		root, err := os.OpenRoot(postoffice)
-		if err != nil {
-			return err
-		}
-		return errors.Join(root.Lchown(dir, int(st.Uid), int(st.Gid)), root.Close())
-	}
-	return nil
 }
 
 // New returns a store in a directory that is there.

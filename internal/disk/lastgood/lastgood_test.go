@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -113,5 +114,65 @@ func TestOp4NotesOfFilesThatAreNamedNoMoreGo(t *testing.T) {
 	s.Bad("/etc/old.key", fs.ErrPermission, false)
 	if f := findings(t, dir); len(f) != 2 {
 		t.Errorf("got %+v", f)
+	}
+}
+
+// Whoever has taken over a daemon puts links in the place of the directories: root, who opens the
+// store before it is the daemons' user, makes, replaces and removes nothing behind them.
+func TestRootFollowsNoLinksOfTheDaemonsUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	for name, link := range map[string]string{"the directory": Dir, "a program's": Dir + "/router", "a program's, its target too": Dir + "/."} {
+		t.Run(name, func(t *testing.T) {
+			dir, roots := t.TempDir(), t.TempDir()
+			assert.Must(t, os.Mkdir(filepath.Join(roots, "router"), 0o755))
+			for _, path := range []string{"passwd", "router/passwd"} {
+				assert.Must(t, os.WriteFile(filepath.Join(roots, path), nil, 0o600))
+			}
+			switch link {
+			case Dir:
+				assert.Must(t, os.Symlink(roots, filepath.Join(dir, link)))
+			case Dir + "/router":
+				assert.Must(t, os.Mkdir(filepath.Join(dir, Dir), 0o700))
+				assert.Must(t, os.Symlink(roots, filepath.Join(dir, link)))
+			default:
+				assert.Must(t, os.MkdirAll(filepath.Join(dir, "aside"), 0o700))
+				assert.Must(t, os.Symlink("aside", filepath.Join(dir, Dir)))
+				assert.Must(t, os.Symlink(roots, filepath.Join(dir, "aside", "router")))
+			}
+			if s, err := Open(dir, "router", slog.New(slog.DiscardHandler)); err == nil {
+				s.Good("/etc/aliases", []byte("a: b\n"), 0, nil)
+				s.Bad("/etc/routes", errors.New("bad"), false)
+				s.Settle()
+			}
+			for _, sub := range []string{"", "router"} {
+				list := assert.Get(os.ReadDir(filepath.Join(roots, sub)))(t)
+				for _, e := range list {
+					if e.Name() != "passwd" && e.Name() != "router" {
+						t.Errorf("root made %s", filepath.Join(sub, e.Name()))
+					}
+				}
+				if _, err := os.Stat(filepath.Join(roots, sub, "passwd")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// What root writes before it is the daemons' user is that user's, who reads it at a reload.
+func TestCopiesOfRootAreTheDaemonsUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	assert.Must(t, os.Chown(dir, 4711, 4712))
+	s := assert.Get(Open(dir, "router", slog.New(slog.DiscardHandler)))(t)
+	s.Good("/etc/aliases", []byte("a: b\n"), 0, nil)
+	for _, path := range []string{Dir, Dir + "/router", Dir + "/router/" + name("/etc/aliases")} {
+		info := assert.Get(os.Lstat(filepath.Join(dir, path)))(t)
+		st := info.Sys().(*syscall.Stat_t)
+		assert.Equal(t, st.Uid == 4711 && st.Gid == 4712, true, "%s belongs to %d:%d", path, st.Uid, st.Gid)
 	}
 }

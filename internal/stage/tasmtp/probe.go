@@ -20,6 +20,8 @@ type Probe struct {
 	Outcome status.Outcome // Delivered: it takes the recipient; Failed: it does not; else it is unknown now
 	Code    status.Code
 	Text    string // the reply or the reason, one line
+	// Away: it is unknown because the host does not serve us now, whoever the recipient is.
+	Away bool
 }
 
 // Probe asks the servers of a destination whether they take mail for a recipient, as a delivery
@@ -39,7 +41,7 @@ func (r *Relay) Probe(ctx context.Context, channel, host, to string) Probe {
 	}
 	unknown := func(code status.Code, text string) Probe {
 		code.Class = 4
-		return Probe{Code: code, Text: strings.ReplaceAll(text, "\n", " ")}
+		return Probe{Code: code, Text: strings.ReplaceAll(text, "\n", " "), Away: true}
 	}
 	dest, err := parseDestination(channel, key.host, r.port)
 	if err != nil {
@@ -69,7 +71,9 @@ func (r *Relay) Probe(ctx context.Context, channel, host, to string) Probe {
 		if res.Phase == smtpclient.PhaseMail && res.Err == nil {
 			text = "the null sender was answered: " + text
 		}
-		return unknown(res.Code, text)
+		p := unknown(res.Code, text)
+		p.Away = res.Phase != smtpclient.PhaseRcpt || res.Err != nil || res.Reply.Code == 421
+		return p
 	}
 	return Probe{Outcome: res.Outcome, Code: res.Code, Text: strings.ReplaceAll(text, "\n", " ")}
 }
@@ -156,6 +160,9 @@ func (p Probe) String() string {
 	word := map[status.Outcome]string{status.Delivered: "deliverable", status.Failed: "undeliverable"}[p.Outcome]
 	if word == "" {
 		word = "unknown"
+	}
+	if p.Away {
+		word = "away"
 	}
 	text := strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f {

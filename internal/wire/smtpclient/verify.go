@@ -21,7 +21,7 @@ func (c *Conn) Verify(to string) Result {
 		phase Phase
 		line  string
 	}{{PhaseMail, mail}, {PhaseRcpt, "RCPT TO:<" + box.path + ">"}} {
-		res.Phase = step.phase
+		res.Phase, res.Code = step.phase, status.Code{} // not that of the step before
 		if res.Err = c.write(step.phase, []byte(step.line+"\r\n")); res.Err == nil {
 			res.Reply, res.Err = c.reply(step.phase)
 		}

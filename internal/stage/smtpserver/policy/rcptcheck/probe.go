@@ -287,8 +287,8 @@ func (p *Prober) probe(c *Checker, n NextHop) (verified.Entry, error) {
 			s = status.SystemTrouble
 		}
 		why := UndecidedError{s, text}
-		if s.Subject == 4 || s.Subject == 3 {
-			p.again.Put(n.hop(), why, now, hopHoldOff) // it was about the next hop
+		if word == "away" {
+			p.again.Put(n.hop(), why, now, hopHoldOff)
 		} else {
 			p.again.Put(n.Key(), why, now, holdOff)
 		}

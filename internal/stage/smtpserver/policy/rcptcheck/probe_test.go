@@ -22,10 +22,11 @@ cd $(dirname $0)
 echo zmailer probe 1
 while read id channel host to; do
 	echo $channel $host $to >>asked
-	if [ -e away ]; then echo $id unknown 4.4.1 no answer; continue; fi
+	if [ -e away ]; then echo $id away 4.4.1 no answer; continue; fi
 	case $to in
 	no*) echo $id undeliverable 5.1.1 550 5.1.1 no such user;;
 	grey*) echo $id unknown 4.2.0 450 4.2.0 come back;;
+	full*) echo $id unknown 4.3.1 452 4.3.1 mailbox system full;;
 	slow*) ;;
 	odd*) echo $id what;;
 	*) echo $id deliverable 2.1.5 250 2.1.5 Ok;;
@@ -140,16 +141,19 @@ func TestTemporaryAnswerIsAskedAgainLater(t *testing.T) {
 	r.verify("grey", "undecided", 1)
 	r.verify("grey", "undecided", 1)
 	r.verify("bob", "ok", 2)
+	// Whoever knows a mailbox that is full does not keep others from being verified.
+	r.verify("full", "undecided", 3)
+	r.verify("carol", "ok", 4)
 	r.pass(holdOff)
-	r.verify("grey", "undecided", 3)
-	r.verify("odd", "undecided", 4)
+	r.verify("grey", "undecided", 5)
+	r.verify("odd", "undecided", 6)
 	if _, err := r.Verify(context.Background(), NextHop{"local", "x", "y"}); err == nil {
 		t.Error("a channel that is not served: got no error")
 	}
 	r.o.NegativeExpire = 0
 	r.pass(time.Hour)
-	r.verify("nobody", "no", 5)
-	r.verify("nobody", "no", 6)
+	r.verify("nobody", "no", 7)
+	r.verify("nobody", "no", 8)
 }
 
 // A burst asks about each recipient once, and a next hop so often at most.

@@ -89,7 +89,9 @@ func (p *Policy) deliverability(ctx context.Context, f *access.Facts, m address.
 	case p.prober == nil:
 		return access.Deliverability{Status: status.SystemTrouble, Text: "no next hop is asked"}, nil
 	}
-	found, err := p.prober.Verify(ctx, a.Next)
+	next := a.Next
+	next.Foreign = !local
+	found, err := p.prober.Verify(ctx, next)
 	if undecided := (*rcptcheck.UndecidedError)(nil); errors.As(err, &undecided) {
 		return access.Deliverability{Status: undecided.Code, Text: undecided.Text}, nil
 	}

@@ -342,7 +342,6 @@ func decideBy(t testing.TB, list []*rule, f *Facts) Decision {
 	return assert.Get(decision(context.Background(), list, f))(t)
 }
 
-
 // Expressions are compared with the whole address or name, as in regexp_table(5): not with the
 // domains above it, which a table of keys is asked for, too.
 func TestExpressionsSeeTheWholeNameAlone(t *testing.T) {

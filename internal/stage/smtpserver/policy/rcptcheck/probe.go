@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -54,6 +55,9 @@ const (
 	probeTime = 2 * time.Minute
 	// maxProbes and maxHopProbes bound the probes at a time, in all and at a next hop.
 	maxProbes, maxHopProbes = 40, 5
+	// maxForeign bounds the probes at a time at all foreign next hops, so that slow ones leave
+	// places for those of our domains.
+	maxForeign = 10
 	// holdOff is how long a recipient is not asked about again when the answer was temporary,
 	// and hopHoldOff how long no one is at a next hop that could not be reached.
 	holdOff, hopHoldOff = time.Minute, 10 * time.Second
@@ -90,6 +94,7 @@ type Prober struct {
 	programs map[string]*Checker // by command line
 	flights  map[string]*flight  // by key
 	hops     map[string]*hop
+	foreign  hop  // the use of all foreign next hops together
 	trouble  bool // with the cache, logged
 }
 
@@ -104,6 +109,16 @@ type flight struct {
 type hop struct {
 	running int
 	begun   []time.Time // the last Count
+}
+
+// used returns how many probes were begun within a time.
+func (h *hop) used(now time.Time, per time.Duration) int {
+	h.begun = slices.DeleteFunc(h.begun, func(t time.Time) bool { return now.Sub(t) >= per || now.Before(t) })
+	return len(h.begun)
+}
+
+func tooMany() error {
+	return &UndecidedError{status.Code{Class: 4, Subject: 4, Detail: 5}, "too many address verifications are under way"}
 }
 
 // NewProber makes a prober. Nothing is started yet.
@@ -210,14 +225,25 @@ func (p *Prober) begin(n NextHop) (*flight, error) {
 	h := p.hops[n.hop()]
 	if h == nil {
 		if len(p.hops) >= maxHops {
-			clear(p.hops) // only those that run know theirs; the rates begin anew
+			maps.DeleteFunc(p.hops, func(_ string, h *hop) bool { return h.running == 0 && h.used(now, p.o.Per) == 0 })
+		}
+		if len(p.hops) >= maxHops {
+			return nil, tooMany()
 		}
 		h = &hop{}
 		p.hops[n.hop()] = h
 	}
-	h.begun = slices.DeleteFunc(h.begun, func(t time.Time) bool { return now.Sub(t) >= p.o.Per || now.Before(t) })
-	if len(p.flights) >= maxProbes || h.running >= maxHopProbes || p.o.Count > 0 && len(h.begun) >= p.o.Count {
-		return nil, &UndecidedError{status.Code{Class: 4, Subject: 4, Detail: 5}, "too many address verifications are under way"}
+	// A client can name any number of domains whose mail goes to one host: together they get what
+	// one next hop gets.
+	uses := []*hop{h}
+	if n.Foreign {
+		uses = append(uses, &p.foreign)
+	}
+	for i, u := range uses {
+		most := []int{maxHopProbes, maxForeign}[i]
+		if len(p.flights) >= maxProbes || u.running >= most || p.o.Count > 0 && u.used(now, p.o.Per) >= p.o.Count {
+			return nil, tooMany()
+		}
 	}
 	c, err := p.program(n)
 	if err != nil {
@@ -225,15 +251,19 @@ func (p *Prober) begin(n NextHop) (*flight, error) {
 	}
 	f := &flight{done: make(chan struct{})}
 	p.flights[key] = f
-	h.running++
-	if p.o.Count > 0 {
-		h.begun = append(h.begun, now)
+	for _, u := range uses {
+		u.running++
+		if p.o.Count > 0 {
+			u.begun = append(u.begun, now)
+		}
 	}
 	p.working.Go(func() {
 		f.got, f.err = p.probe(c, n)
 		p.mu.Lock()
 		delete(p.flights, key)
-		h.running--
+		for _, u := range uses {
+			u.running--
+		}
 		p.mu.Unlock()
 		close(f.done)
 	})

@@ -3,6 +3,7 @@ package rcptcheck
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,7 +72,7 @@ func newProberRig(t *testing.T, change func(*ProbeOptions)) *proberRig {
 
 func (r *proberRig) verify(to, want string, asked int) {
 	r.t.Helper()
-	f, err := r.Verify(context.Background(), NextHop{"smtp", "next.example", to + "@example.org"})
+	f, err := r.Verify(context.Background(), NextHop{Channel: "smtp", Host: "next.example", User: to + "@example.org"})
 	got := "no"
 	switch {
 	case err != nil:
@@ -147,7 +148,7 @@ func TestTemporaryAnswerIsAskedAgainLater(t *testing.T) {
 	r.pass(holdOff)
 	r.verify("grey", "undecided", 5)
 	r.verify("odd", "undecided", 6)
-	if _, err := r.Verify(context.Background(), NextHop{"local", "x", "y"}); err == nil {
+	if _, err := r.Verify(context.Background(), NextHop{Channel: "local", Host: "x", User: "y"}); err == nil {
 		t.Error("a channel that is not served: got no error")
 	}
 	r.o.NegativeExpire = 0
@@ -162,7 +163,7 @@ func TestProbesAreBounded(t *testing.T) {
 	var all sync.WaitGroup
 	for range 30 {
 		all.Go(func() {
-			_, _ = r.Verify(context.Background(), NextHop{"smtp", "next.example", "bob@example.org"})
+			_, _ = r.Verify(context.Background(), NextHop{Channel: "smtp", Host: "next.example", User: "bob@example.org"})
 		})
 	}
 	all.Wait()
@@ -170,7 +171,7 @@ func TestProbesAreBounded(t *testing.T) {
 	r.verify("b", "ok", 2)
 	r.verify("c", "ok", 3)
 	r.verify("d", "undecided", 3)
-	if f, err := r.Verify(context.Background(), NextHop{"smtp", "other.example", "d@example.org"}); err != nil || !f.OK {
+	if f, err := r.Verify(context.Background(), NextHop{Channel: "smtp", Host: "other.example", User: "d@example.org"}); err != nil || !f.OK {
 		t.Errorf("another next hop: got %+v, %v", f, err)
 	}
 	r.pass(time.Minute)
@@ -181,7 +182,7 @@ func TestProbesAreBounded(t *testing.T) {
 func TestSlowNextHopKeepsNoClient(t *testing.T) {
 	r := newProberRig(t, func(o *ProbeOptions) { o.Wait = 10 * time.Millisecond })
 	for i := range maxHopProbes + 2 {
-		_, err := r.Verify(context.Background(), NextHop{"smtp", "next.example", "slow" + strings.Repeat("x", i)})
+		_, err := r.Verify(context.Background(), NextHop{Channel: "smtp", Host: "next.example", User: "slow" + strings.Repeat("x", i)})
 		if u := (*UndecidedError)(nil); !errors.As(err, &u) {
 			t.Errorf("got %v", err)
 		}
@@ -192,4 +193,36 @@ func TestSlowNextHopKeepsNoClient(t *testing.T) {
 	if n > maxHopProbes {
 		t.Errorf("%d probes are on their way at one next hop", n)
 	}
+}
+
+// A client that names senders in many domains, all served by a host of its choice, has that host
+// asked as often as one next hop is, and leaves the places of our own next hops to them, however
+// slow the host is.
+func TestForeignNextHopsShareOneAllowance(t *testing.T) {
+	at := func(host, user string) NextHop {
+		return NextHop{Channel: "smtp", Host: host, User: user + "@" + host, Foreign: true}
+	}
+	t.Run("rate", func(t *testing.T) {
+		r := newProberRig(t, func(o *ProbeOptions) { o.Count, o.Per = 3, time.Minute })
+		for i := range 10 {
+			_, err := r.Verify(context.Background(), at(fmt.Sprintf("d%d.example", i), "x"))
+			assert.Equal(t, err == nil, i < 3, "domain %d: %v", i, err)
+		}
+		r.verify("bob", "ok", 4)
+		r.pass(time.Minute)
+		_, err := r.Verify(context.Background(), at("d5.example", "x"))
+		assert.NoError(t, err)
+	})
+	t.Run("places", func(t *testing.T) {
+		r := newProberRig(t, func(o *ProbeOptions) { o.Wait = 10 * time.Second })
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // the client does not wait
+		for i := range maxProbes {
+			_, _ = r.Verify(ctx, at(fmt.Sprintf("d%d.example", i), "slow"))
+		}
+		f, err := r.Verify(context.Background(), NextHop{Channel: "smtp", Host: "next.example", User: "bob@example.org"})
+		assert.NoError(t, err)
+		assert.Equal(t, f.OK, true, "our own")
+		assert.Equal(t, len(r.flights), maxForeign, "probes that do not end")
+	})
 }

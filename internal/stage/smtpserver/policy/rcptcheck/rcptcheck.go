@@ -68,7 +68,11 @@ type Answer struct {
 }
 
 // NextHop is where the mail of a recipient goes, as the router has it.
-type NextHop struct{ Channel, Host, User string }
+type NextHop struct {
+	Channel, Host, User string
+	// Foreign: a client has chosen it, by a sender or recipient in a domain that is not ours.
+	Foreign bool
+}
 
 // Checker asks. Many goroutines may use it.
 type Checker struct {
@@ -293,7 +297,7 @@ func parseAnswer(line string) (word string, a Answer, err error) {
 		}
 		host, err := address.DecodeXText(f[1])
 		user, uerr := address.DecodeXText(f[2])
-		return word, Answer{Known: true, Next: NextHop{f[0], host, user}, Verify: word == "verify"}, errors.Join(err, uerr)
+		return word, Answer{Known: true, Next: NextHop{Channel: f[0], Host: host, User: user}, Verify: word == "verify"}, errors.Join(err, uerr)
 	case "unknown", "refused":
 		s, ok := status.Parse(code)
 		if !ok || s.Class != 5 {

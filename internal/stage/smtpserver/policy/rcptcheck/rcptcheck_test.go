@@ -170,7 +170,7 @@ func TestNextHopComesWhole(t *testing.T) {
 	}
 	assert.Equal(t, lines(t, dir, "asked"), 2)
 	a := assert.Get(c.Check(context.Background(), box("a"), box("hop")))(t)
-	assert.Equal(t, a, Answer{Known: true, Next: NextHop{"lmtp", "unix:/run/a b", "a+b@example.org"}, Verify: true})
+	assert.Equal(t, a, Answer{Known: true, Next: NextHop{Channel: "lmtp", Host: "unix:/run/a b", User: "a+b@example.org"}, Verify: true})
 	if _, err := c.Check(context.Background(), box("a"), box("cut")); err == nil {
 		t.Error("a next hop without a user: got no error")
 	}

@@ -38,7 +38,7 @@ type Row struct {
 type File struct {
 	Name   string
 	Text   string
-	Secret bool // it holds passwords
+	Secret bool // it holds passwords, or what not every user may read in the other configuration
 }
 
 // Result is a new configuration with the report.
@@ -86,6 +86,8 @@ func (r *Result) Report() string {
 
 // builder collects the new files.
 type builder struct {
+	// closed: not every user may read a file that was looked for since text was added.
+	closed bool
 	conf   []assignment
 	tables map[string]*File
 	order  []string
@@ -115,6 +117,8 @@ func (b *builder) add(name, text string) {
 		b.order = append(b.order, name)
 	}
 	f.Text += text
+	f.Secret = f.Secret || b.closed
+	b.closed = false
 }
 
 // secret makes a file one of passwords.

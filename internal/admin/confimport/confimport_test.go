@@ -228,3 +228,33 @@ func FuzzQuery(f *testing.F) {
 		}
 	})
 }
+
+// What not every user may read there is not for every user here: root reads all tables that a
+// configuration names.
+func TestClosedTablesStayClosed(t *testing.T) {
+	dir := t.TempDir()
+	for name, file := range map[string]struct {
+		text string
+		mode os.FileMode
+	}{
+		"main.cf": {"myhostname = mx.example.org\nalias_maps = hash:$config_directory/shadow\nvirtual_alias_maps = hash:$config_directory/virtual\n" +
+			"smtpd_sender_restrictions = check_sender_access hash:$config_directory/senders\n", 0o644},
+		"master.cf": {"", 0o644},
+		"shadow":    {"root: someone\n", 0o640},
+		"virtual":   {"a@example.net b@example.org\n", 0o644},
+		"senders":   {"example.com REJECT\n", 0o600},
+	} {
+		path := filepath.Join(dir, name)
+		assert.Must(t, os.WriteFile(path, []byte(file.text), 0o600))
+		assert.Must(t, os.Chmod(path, file.mode))
+	}
+	r := assert.Get(Postfix(dir, nil))(t)
+	secret := map[string]bool{"aliases": true, "fqdnaliases": false, "senders": true, "zmailer.conf": false}
+	for _, f := range r.Files {
+		if want, ok := secret[f.Name]; ok {
+			assert.Equal(t, f.Secret, want, "%s", f.Name)
+			delete(secret, f.Name)
+		}
+	}
+	assert.Equal(t, len(secret), 0, "files that were not made: %v", secret)
+}

@@ -2,6 +2,7 @@ package confimport
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -76,8 +77,17 @@ func inlineEntries(text string) ([]entry, error) {
 	return out, nil
 }
 
-// path returns where a file is: those of the copied configuration are in its directory.
+// path returns where a file is: those of the copied configuration are in its directory. The text
+// that is made of it is for as few users as it is.
 func (c *converter) path(name string) string {
+	path := c.located(name)
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 == 0 {
+		c.b.closed = true
+	}
+	return path
+}
+
+func (c *converter) located(name string) string {
 	if rest, ok := strings.CutPrefix(name, "/etc/postfix/"); ok {
 		name = rest
 	}

@@ -117,7 +117,7 @@ func (v *Verifier) Address(ctx context.Context, to string, probe bool) Answer {
 		return a
 	}
 	a.Verdict, a.Text = Accepted, ""
-	next := rcptcheck.NextHop(known.Next)
+	next := rcptcheck.NextHop{Channel: known.Next.Channel, Host: known.Next.Host, User: known.Next.User}
 	if next.Channel != "" {
 		a.NextHop = next.Channel + "/" + next.Host
 	}

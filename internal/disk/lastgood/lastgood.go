@@ -272,10 +272,19 @@ func (s *Store) Settle() {
 		return // the next start tries again
 	}
 	for _, e := range list {
-		if n := strings.TrimSuffix(e.Name, badSuffix); !s.seen[n] && !strings.HasPrefix(n, ".") {
+		n := strings.TrimSuffix(e.Name, badSuffix)
+		if strings.HasPrefix(n, ".") && s.abandoned(n) || !strings.HasPrefix(n, ".") && !s.seen[n] {
 			s.remove(e.Name)
 		}
 	}
+}
+
+// abandoned reports whether a file that is being written was left by a process that was killed:
+// keys are not to lie around.
+func (s *Store) abandoned(file string) bool {
+	const longest = time.Hour
+	info, err := s.fs.Stat(s.dir + "/" + file)
+	return err == nil && s.now().Sub(info.ModTime) > longest
 }
 
 func (s *Store) remove(file string) {

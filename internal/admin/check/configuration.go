@@ -26,7 +26,9 @@ import (
 	"zmailer/internal/stage/router"
 	"zmailer/internal/stage/router/route"
 	"zmailer/internal/stage/scheduler"
+	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/smtpserver"
+	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
 	"zmailer/internal/stage/tasmtp"
 	"zmailer/internal/stage/tasmtp/tlspolicy"
 )
@@ -81,7 +83,30 @@ func checkScheduler(c *config.Config) error {
 
 func checkRouter(c *config.Config) error {
 	cfg, err := router.ConfigFrom(c)
-	return c.Locate(errors.Join(err, route.CheckTables(cfg.Config)))
+	err = errors.Join(err, route.CheckTables(cfg.Config))
+	if bad, _ := config.Sort(err); bad == nil {
+		err = errors.Join(err, checkVerified(c, cfg.Config))
+	}
+	return c.Locate(err)
+}
+
+// checkVerified reports domains whose recipients are to be verified where nothing can ask for
+// them: their mail would be refused with 451 for ever.
+func checkVerified(c *config.Config, cfg route.Config) error {
+	domains, err := route.VerifiedDomains(context.Background(), cfg)
+	if err != nil {
+		return err
+	}
+	command := agents.Prober(c, rcptcheck.ProbeCommand)
+	var errs []error
+	for _, d := range domains {
+		if _, _, err := command(d.Channel, d.Host); err != nil {
+			errs = append(errs, &config.Error{File: d.File, Line: d.Line, Err: err,
+				Reason: fmt.Sprintf("recipients of %s cannot be verified at %s/%s, and all of its mail would be refused with 451", d.Domain, d.Channel, d.Host),
+				Remedy: fmt.Sprintf("have a clause of scheduler.conf with ta-smtp serve %s/%s, or take the domain out of ADDRESSVERIFY with verify=no", d.Channel, d.Host)})
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func startRouter(c *config.Config) error {

@@ -176,6 +176,20 @@ func CheckStart(c Config) error {
 	return err
 }
 
+// VerifiedDomains returns the domains of the text tables whose recipients are to be verified, with
+// their next hops. Without ADDRESSVERIFY no table is read.
+func VerifiedDomains(ctx context.Context, c Config) ([]rules.VerifiedDomain, error) {
+	if !c.Rules.Classes.Verify {
+		return nil, nil
+	}
+	en, err := New(nil, c)
+	if err != nil {
+		return nil, err
+	}
+	list := en.rules.Tables().VerifiedDomains(ctx)
+	return list, en.Close()
+}
+
 // CheckTables reads what New reads, and all lists, asks each source once, and tries
 // router.star. It returns all errors, as *config.Error.
 func CheckTables(c Config) error {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/logging"
 	"zmailer/internal/stage/router/route"
 )
 
@@ -82,7 +83,7 @@ func (r *Router) handOver(c *postoffice.Claim, start time.Time, res route.Result
 			case res.OwnReport:
 				list = append(list, slog.String("origin", "report"))
 			}
-			log.LogAttrs(context.Background(), slog.LevelInfo, "routed", list...)
+			logging.LogAttrs(log, slog.LevelInfo, "routed", list...)
 		}
 		return nil
 	case name != "":

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/logging"
 	"zmailer/internal/stage/smtpserver/session"
 )
 
@@ -82,5 +83,5 @@ func (t *transaction) logAccepted(a postoffice.Accepted) {
 	list := append(room[:0], slog.String("id", a.ID.String()), slog.String("from", t.envelope.From),
 		slog.Int64("size", a.Size), slog.Int("rcpts", t.count()))
 	list = t.joined(append(clientAttrs(list, t.client), slog.String("protocol", t.envelope.With)))
-	t.Log.LogAttrs(t.ctx, slog.LevelInfo, "accepted", list...)
+	logging.LogAttrs(t.Log, slog.LevelInfo, "accepted", list...)
 }

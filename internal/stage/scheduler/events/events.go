@@ -99,14 +99,13 @@ func (e Emitter) Emit(k Kind, args ...any) {
 
 // EmitAttrs is Emit for attributes.
 func (e Emitter) EmitAttrs(k Kind, attrs ...slog.Attr) {
-	e.Log.LogAttrs(context.Background(), k.level, k.word, attrs...)
-	e.publish(time.Now(), k, attrs)
+	e.EmitAt(time.Now(), k, attrs...)
 }
 
 // EmitAt emits an event that happened at a time.
 func (e Emitter) EmitAt(at time.Time, k Kind, attrs ...slog.Attr) {
 	ctx := context.Background()
-	if e.Log.Enabled(ctx, k.level) {
+	if e.Log.Enabled(ctx, k.level) { // without the caller, as logging.LogAttrs
 		r := slog.NewRecord(at, k.level, k.word, 0)
 		r.AddAttrs(attrs...)
 		_ = e.Log.Handler().Handle(ctx, r) // as a Logger does: there is nowhere to report an error

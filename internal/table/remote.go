@@ -8,12 +8,12 @@ import (
 	"io"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/config"
 	"zmailer/internal/wire/socketmap"
 )
 
@@ -32,7 +32,7 @@ type remote struct {
 	o       Options
 	connect func(ctx context.Context) (*conn, error)
 	slots   *slots // one per connection that may be open
-	state   atomic.Int32
+	outage  *config.Outage
 
 	mu     sync.Mutex
 	idle   []*conn
@@ -52,7 +52,7 @@ type conn struct {
 }
 
 func newRemote(source, name string, connections int, o Options) *remote {
-	return &remote{source: source, name: name, o: o, slots: newSlots(connections, o.Parallel)}
+	return &remote{source: source, name: name, o: o, outage: config.NewOutage(o.Keeper, source, 1), slots: newSlots(connections, o.Parallel)}
 }
 
 // Lookup asks for a key. A connection that breaks is replaced once: the server may have
@@ -73,42 +73,21 @@ func (r *remote) Lookup(ctx context.Context, key string) (Value, bool, error) {
 	if err != nil {
 		err = r.reason(ctx, limited, err)
 		if ctx.Err() == nil {
-			r.inTrouble(err)
+			r.outage.Failed(err)
 		}
 		return r.failed(err)
 	}
 	switch reply.Status {
 	case socketmap.OK:
-		r.answers()
+		r.outage.Answers()
 		return Value{reply.Text, Nobody, r.source}, true, nil
 	case socketmap.NotFound:
-		r.answers()
+		r.outage.Answers()
 		return Value{}, false, nil
 	}
 	err = fmt.Errorf("it answers %s %s", reply.Status, reply.Text)
-	r.inTrouble(err)
+	r.outage.Failed(err)
 	return r.failed(err)
-}
-
-// States of a source, as the Keeper knows them.
-const (
-	stateUnasked int32 = iota
-	stateAnswers
-	stateTrouble
-)
-
-// answers ends the alarm about a source, also that of a process before this one.
-func (r *remote) answers() {
-	if r.state.Load() != stateAnswers && r.state.Swap(stateAnswers) != stateAnswers && r.o.Keeper != nil {
-		r.o.Keeper.Good(r.source, nil, 0, nil)
-	}
-}
-
-// inTrouble raises an alarm about a source that does not answer.
-func (r *remote) inTrouble(err error) {
-	if r.state.Swap(stateTrouble) != stateTrouble && r.o.Keeper != nil {
-		r.o.Keeper.Bad(r.source, err, false)
-	}
 }
 
 func (r *remote) failed(err error) (Value, bool, error) {

@@ -130,6 +130,9 @@ func (m *meters) stored(role session.Role, began time.Time, size int64) {
 	m.bytes.With(string(role)).Add(int(size))
 }
 
+// greylistEntries is the gauge of the greylist's tables.
+const greylistEntries = "zmailer_smtpserver_greylist_entries"
+
 // serveMetrics serves the metrics until stop is called.
 func (s *server) serveMetrics() (stop func()) {
 	for role := range s.protocols {
@@ -141,6 +144,12 @@ func (s *server) serveMetrics() (stop func()) {
 			accepting = 0
 		}
 		put("zmailer_smtpserver_accepting", accepting)
+		if s.grey != nil {
+			waiting, passed, clients := s.grey.Sizes()
+			put(greylistEntries, float64(waiting), "waiting")
+			put(greylistEntries, float64(passed), "passed")
+			put(greylistEntries, float64(clients), "clients")
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for c := range s.connections {
@@ -150,6 +159,7 @@ func (s *server) serveMetrics() (stop func()) {
 			put("zmailer_smtpserver_connections", 0, string(role))
 		}
 	}, metrics.Family{Name: "zmailer_smtpserver_accepting", Help: "1 while new mail is accepted, 0 after zmctl stop --accepting."},
-		metrics.Family{Name: "zmailer_smtpserver_connections", Help: "Connections that are open.", Labels: []string{"role"}})
+		metrics.Family{Name: "zmailer_smtpserver_connections", Help: "Connections that are open.", Labels: []string{"role"}},
+		metrics.Family{Name: greylistEntries, Help: "Entries of the greylist: waiting for a second attempt, passed, and client networks.", Labels: []string{"table"}})
 	return s.Metrics.Serve(s.PostOffice, socket.ListenAlone, s.Log)
 }

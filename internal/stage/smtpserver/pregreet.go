@@ -38,6 +38,7 @@ func openPregreet(c *Config, t func(name string) remember.Config) *remember.Tabl
 	}
 	k := t("greeted")
 	k.Most, k.Keep, k.Log = maxGreeted, cmp.Or(c.Pregreet.Keep, 24*time.Hour), c.Log
+	k.Keeper = c.Keeper
 	return remember.Open(k)
 }
 

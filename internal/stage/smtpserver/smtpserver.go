@@ -187,7 +187,7 @@ func newServer(c Config) (*server, error) {
 		memory: memory{most: c.Limits.Memory, log: c.Log}, connections: map[*connection]struct{}{}, idle: make(chan struct{}),
 	}
 	if g := &c.Access.Greylist; g.On {
-		g.Config.Log = c.Log
+		g.Config.Log, g.Config.Keeper = c.Log, c.Keeper
 		h.grey = greylist.Open(g.Config)
 	}
 	h.greeted = openPregreet(&c, table)

@@ -49,7 +49,7 @@ type reputation struct {
 func (p *Policy) openReputation() {
 	p.dns = dnsq.New(dnsq.Config{Server: p.Resolver, Timeout: p.DNSBL.Timeout})
 	if len(p.DNSBL.Sites) > 0 {
-		p.lists = dnslist.New(p.dns, p.DNSBL.Sites, p.DNSBL.Timeout, p.Log)
+		p.lists = dnslist.New(p.dns, p.DNSBL.Sites, p.DNSBL.Timeout, p.Log).Alarms(p.Keeper)
 	}
 }
 
@@ -132,15 +132,6 @@ func (p *Policy) checkGreylist(ctx context.Context, f *access.Facts, look bool) 
 // greylistRule decides for the action greylist of a rule.
 func (p *Policy) greylistRule(ctx context.Context, f *access.Facts) (access.Verdict, error) {
 	return p.checkGreylist(ctx, f, f.Trace != nil), nil
-}
-
-// GreylistSizes returns how many entries the greylist has; false: there is none.
-func (p *Policy) GreylistSizes() (waiting, passed, clients int, ok bool) {
-	if p.grey == nil {
-		return 0, 0, 0, false
-	}
-	waiting, passed, clients = p.grey.Sizes()
-	return waiting, passed, clients, true
 }
 
 // Limits of what rules may do to one message.

@@ -76,7 +76,7 @@ func listTest(permit bool, what string, key func(ctx context.Context, s *sources
 		if err != nil {
 			return nil, err
 		}
-		list := dnslist.New(s.o.DNS, []dnslist.Site{site}, s.o.listTime(), s.o.logger())
+		list := dnslist.New(s.o.DNS, []dnslist.Site{site}, s.o.listTime(), s.o.logger()).Alarms(s.o.Keeper)
 		return &restriction{check: func(ctx context.Context, f *Facts) (outcome, error) {
 			name, err := key(ctx, s, f)
 			if name == "" || err != nil {

@@ -53,11 +53,13 @@ func policyService() builder {
 				out, err = parseAction(action, object, class)
 			}
 			if err != nil {
+				service.outage.Failed(err)
 				service.trouble.Begin(s.o.logger(), "policy-service-trouble", "service", arg, "reason", err, "advice", "messages get: "+instead)
 				if out, err = parseAction(instead, object, class); err != nil {
 					return outcome{}, err
 				}
 			} else {
+				service.outage.Answers()
 				service.trouble.End(s.o.logger(), "policy-service-recovered", "service", arg)
 			}
 			return out, nil

@@ -268,6 +268,7 @@ func (s *sources) close() (err error) {
 type service struct {
 	*policyservice.Client
 	trouble logging.Trouble
+	outage  *config.Outage
 }
 
 // service returns the policy service at an address. It stays when the rules are read again.
@@ -277,7 +278,7 @@ func (s *sources) service(at policyservice.Endpoint, timeout time.Duration) *ser
 	key := at.Network + " " + at.Addr + " " + timeout.String()
 	one := s.services[key]
 	if one == nil {
-		one = &service{Client: policyservice.New(at, timeout)}
+		one = &service{Client: policyservice.New(at, timeout), outage: config.NewOutage(s.o.Keeper, "policy:"+at.Addr, 1)}
 		if s.services == nil {
 			s.services = map[string]*service{}
 		}

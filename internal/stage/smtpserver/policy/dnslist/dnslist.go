@@ -10,6 +10,7 @@ package dnslist
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/stage/smtpserver/policy/dnsq"
 )
@@ -30,12 +32,29 @@ type Lists struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	trouble map[string]*logging.Trouble // by domain
+	trouble map[string]*trouble // by domain
+	keeper  config.Keeper       // of alarms; may be nil
 }
 
 // New makes Lists.
 func New(dns *dnsq.Client, sites []Site, timeout time.Duration, log *slog.Logger) *Lists {
-	return &Lists{dns: dns, sites: sites, timeout: timeout, log: log, trouble: map[string]*logging.Trouble{}}
+	return &Lists{dns: dns, sites: sites, timeout: timeout, log: log, trouble: map[string]*trouble{}}
+}
+
+// trouble is that of one list: in the log with the first failure, an alarm with outageAfter in a
+// row.
+type trouble struct {
+	logging.Trouble
+	*config.Outage
+}
+
+// outageAfter failures in a row are an alarm: single questions get lost.
+const outageAfter = 3
+
+// Alarms has lists that do not answer raise alarms.
+func (l *Lists) Alarms(k config.Keeper) *Lists {
+	l.keeper = k
+	return l
 }
 
 // Listing is one site that has the client or the domain.
@@ -123,17 +142,23 @@ func (l *Lists) note(zone string, a *dnsq.Answer, err error) {
 	l.mu.Lock()
 	t := l.trouble[zone]
 	if t == nil {
-		t = &logging.Trouble{}
+		t = &trouble{Outage: config.NewOutage(l.keeper, "dnsbl:"+zone, outageAfter)}
 		l.trouble[zone] = t
 	}
 	l.mu.Unlock()
 	switch {
+	case errors.Is(err, context.Canceled):
+		// The client has gone.
 	case err != nil:
+		t.Failed(err)
 		t.Begin(l.log, "dnsbl-trouble", "list", zone, "reason", err, "advice", "clients count as not listed there")
 	case slices.ContainsFunc(a.Addrs, func(a netip.Addr) bool { return a.Is4() && isErrorCode(a) }):
-		t.Begin(l.log, "dnsbl-trouble", "list", zone, "reason", "it refuses the questions of this name server: "+a.Addrs[0].String(),
+		err = errors.New("it refuses the questions of this name server: " + a.Addrs[0].String())
+		t.Failed(err)
+		t.Begin(l.log, "dnsbl-trouble", "list", zone, "reason", err,
 			"advice", "use a name server of your own, or see the rules of the list's operator")
 	default:
+		t.Answers()
 		t.End(l.log, "dnsbl-recovered", "list", zone)
 	}
 }

@@ -2,12 +2,16 @@ package dnslist
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
@@ -139,4 +143,30 @@ func TestAnswersOfAnySizeAreBounded(t *testing.T) {
 	}
 	l := New(c, sites(t, "bad.test*2"), time.Second, (&logtest.Buffer{}).Logger())
 	assert.Equal(t, l.Client(context.Background(), netip.MustParseAddr("192.0.2.7")).Score, 2)
+}
+
+// Op4: a list is an alarm after three failures in a row, and no alarm with its next answer.
+func TestAlarmAboutAListEndsWithItsAnswer(t *testing.T) {
+	disk := assert.Get(durable.NewOS(t.TempDir()))(t)
+	defer disk.Close()
+	assert.Must(t, disk.Mkdir(lastgood.Dir, 0o755))
+	assert.Must(t, disk.Mkdir(lastgood.Dir+"/test", 0o755))
+	l := New(nil, nil, time.Second, slog.New(slog.DiscardHandler)).Alarms(lastgood.New(disk, "test", time.Now, slog.New(slog.DiscardHandler)))
+	fails := func() { l.note("list.test", nil, errors.New("no answer")) }
+	alarms := func(want int) {
+		t.Helper()
+		assert.Equal(t, len(lastgood.Findings(disk, time.Now())), want, "alarms")
+	}
+	fails()
+	fails()
+	l.note("list.test", &dnsq.Answer{}, nil)
+	fails()
+	fails()
+	alarms(0)
+	l.note("list.test", nil, context.Canceled) // a client that goes away says nothing about it
+	alarms(0)
+	fails()
+	alarms(1)
+	l.note("list.test", &dnsq.Answer{}, nil)
+	alarms(0)
 }

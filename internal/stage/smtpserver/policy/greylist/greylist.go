@@ -19,6 +19,7 @@ import (
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/address"
+	"zmailer/internal/run/config"
 	"zmailer/internal/stage/smtpserver/policy/remember"
 )
 
@@ -43,6 +44,7 @@ type Config struct {
 	Entries int           // of each table
 	Now     func() time.Time
 	Log     *slog.Logger
+	Keeper  config.Keeper // of alarms; may be nil
 }
 
 // List is the greylist. It may be used by many goroutines.
@@ -57,7 +59,7 @@ func Open(c Config) *List {
 		c.Now = time.Now
 	}
 	table := func(name string, keep time.Duration) *remember.Table {
-		return remember.Open(remember.Config{FS: c.FS, Name: "greylist-" + name, Most: c.Entries, Keep: keep, Now: c.Now, Log: c.Log})
+		return remember.Open(remember.Config{FS: c.FS, Name: "greylist-" + name, Most: c.Entries, Keep: keep, Now: c.Now, Log: c.Log, Keeper: c.Keeper})
 	}
 	return &List{c: c, waiting: table("waiting", c.Retry), passed: table("passed", c.Keep), clients: table("clients", c.Keep)}
 }

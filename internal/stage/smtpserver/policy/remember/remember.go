@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 )
 
@@ -67,12 +68,15 @@ type Config struct {
 	Keep time.Duration // after Last
 	Now  func() time.Time
 	Log  *slog.Logger
+	// Keeper raises alarms about the file; may be nil.
+	Keeper config.Keeper
 }
 
 // Table is a set of facts. It may be used by many goroutines.
 type Table struct {
 	c       Config
 	trouble logging.Trouble
+	outage  *config.Outage
 
 	mu      sync.Mutex
 	kept    map[Key]Entry
@@ -93,10 +97,11 @@ func Open(c Config) *Table {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	t := &Table{c: c, kept: map[Key]Entry{}, groups: map[uint32]int{}, dirty: map[Key]struct{}{}}
+	t := &Table{c: c, outage: config.NewOutage(c.Keeper, Dir+"/"+c.Name, 1), kept: map[Key]Entry{}, groups: map[uint32]int{}, dirty: map[Key]struct{}{}}
 	if c.FS != nil {
 		if err := t.load(); err != nil {
 			t.anew = true
+			t.outage.Failed(err)
 			t.trouble.Begin(c.Log, "clients-trouble", "file", t.name(), "reason", err,
 				"advice", "clients that it held are tested again")
 		}
@@ -292,10 +297,12 @@ func (t *Table) Flush() {
 	}
 	t.mu.Unlock()
 	if err != nil {
+		t.outage.Failed(err)
 		t.trouble.Begin(t.c.Log, "clients-trouble", "file", t.name(), "reason", err,
 			"advice", "what is learned about clients now is lost at the next restart")
 		return
 	}
+	t.outage.Answers()
 	t.trouble.End(t.c.Log, "clients-recovered", "file", t.name())
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/agent/agenttest"
@@ -101,7 +102,7 @@ func TestFullTableForgetsEntriesOfTheLargestGroup(t *testing.T) {
 	}
 }
 
-// What cannot be read is reported; the rest is used, and the file is whole after the next
+// Op4: what cannot be read is reported, also as an alarm; the rest is used, and the file is whole after the next
 // write.
 func TestDamagedFileIsReportedAndTheRestUsed(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -117,7 +118,11 @@ func TestDamagedFileIsReportedAndTheRestUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fs, path := onDisk(t)
 			log := &logtest.Buffer{}
-			c := Config{FS: fs, Name: "t", Most: 100, Keep: time.Hour, Now: func() time.Time { return start }, Log: log.Logger()}
+			assert.Must(t, fs.Mkdir(lastgood.Dir, 0o755))
+			assert.Must(t, fs.Mkdir(lastgood.Dir+"/test", 0o755))
+			c := Config{FS: fs, Name: "t", Most: 100, Keep: time.Hour, Now: func() time.Time { return start }, Log: log.Logger(),
+				Keeper: lastgood.New(fs, "test", time.Now, log.Logger())}
+			alarms := func() int { return len(lastgood.Findings(fs, time.Now())) }
 			a := Open(c)
 			for i := range 10 {
 				a.Put(key(i), entry(start, 0))
@@ -127,10 +132,12 @@ func TestDamagedFileIsReportedAndTheRestUsed(t *testing.T) {
 			assert.Must(t, os.WriteFile(path, tt.damage(b), 0o640))
 			again := Open(c)
 			assert.Equal(t, again.Len(), tt.left)
+			assert.Equal(t, alarms(), 1, "alarms")
 			log.Expect(t, 1, "msg=clients-trouble")
 			again.Put(key(50), entry(start, 0))
 			again.Close()
 			log.Expect(t, 1, "msg=clients-recovered")
+			assert.Equal(t, alarms(), 0, "alarms")
 			assert.Equal(t, Open(c).Len(), tt.left+1)
 			log.Expect(t, 1, "msg=clients-trouble")
 		})

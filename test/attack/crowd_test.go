@@ -158,15 +158,21 @@ func (w *world) calm(exchange func() error) (slowest time.Duration) {
 	return slowest
 }
 
-// longest is how long an exchange may take under attack: quiet is that of a machine that has
-// nothing else to do.
-func longest(quiet, calm time.Duration) time.Duration { return max(quiet, 10*calm) }
+// What an exchange may take under attack on a machine that has other things to do as well: it
+// takes much less when it has not, and without protection own clients wait until the places of
+// idle ones end, strangers for minutes.
+const (
+	ownLimit       = 5 * time.Second
+	strangersLimit = 30 * time.Second
+)
+
+// longest is how long an exchange may take under attack, if that is usual otherwise.
+func longest(usual, calm time.Duration) time.Duration { return max(usual, 10*calm) }
 
 // Atk4: very many connections of an attacker, idle or slow, on any port: own mail is answered
-// at once, and other hosts' in a short time.
+// soon, and other hosts' in a short time.
 func TestAtk4ManyConnections(t *testing.T) {
 	need(t)
-	const ownLimit, strangersLimit = time.Second, 10 * time.Second
 	for name, tt := range map[string]struct {
 		addrs int
 		port  string
@@ -239,8 +245,8 @@ func TestAtk4ManyConnections(t *testing.T) {
 			cancel()
 			crowd.running.Wait()
 			calm = max(calm, w.calm(own))
-			for i, quiet := range []time.Duration{ownLimit, ownLimit, strangersLimit} {
-				if most := longest(quiet, calm); slowest[i] > most {
+			for i, usual := range []time.Duration{ownLimit, ownLimit, strangersLimit} {
+				if most := longest(usual, calm); slowest[i] > most {
 					t.Errorf("slowest: %v, want at most %v of the client %d; %v without an attack", slowest, most, i, calm)
 				}
 			}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"zmailer/internal/mail/status"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
@@ -144,5 +146,28 @@ func TestClaimAfterASummaryStartsAnew(t *testing.T) {
 	}
 	if got := s.do(name, "h", to); delivered != 1 || s.Tags(name) != "+" {
 		t.Errorf("afterwards: %q, delivered %d, tags %q", got, delivered, s.Tags(name))
+	}
+}
+
+// A recipient in a replaced specification is done only when the line about it is on the disk.
+func TestResultInAReplacedSpecificationIsSyncedBeforeItsTag(t *testing.T) {
+	s := newSpool(t)
+	file := s.queue(rcpt{"smtp", "h", "bad@h", ""})
+	s.replace(file, withoutZ)
+	syncs := 0
+	s.do(file, "h", deliverFunc(func(_ context.Context, d *Delivery) {
+		s.replace(file, func(text string) string { return text })
+		s.fs.failing(func(op, _ string) error {
+			if op != "sync" {
+				return nil
+			}
+			syncs++
+			return unix.EIO
+		})
+		d.Done(d.Recipients[0], noUser)
+	}))
+	s.fs.failing(nil)
+	if tags := s.Tags(file); syncs == 0 || strings.Contains(tags, "-") {
+		t.Errorf("after %d syncs that failed the tags are %q", syncs, tags)
 	}
 }

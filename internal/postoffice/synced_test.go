@@ -47,6 +47,14 @@ func TestFailedSyncIsNoPromise(t *testing.T) {
 	}{
 		"content of a prepared message": {faultfs.Sync, "public/*", func(t *testing.T, p *PostOffice, _ string) func() error { return draft(t, p).Prepare }},
 		"name of a prepared message":    {faultfs.SyncDir, "public", func(t *testing.T, p *PostOffice, _ string) func() error { return draft(t, p).Prepare }},
+		"name of a frozen message": {faultfs.SyncDir, "freezer", func(t *testing.T, p *PostOffice, _ string) func() error {
+			d := draft(t, p)
+			return func() error { _, err := d.CommitFrozen("test"); return err }
+		}},
+		"its name before": {faultfs.SyncDir, "public", func(t *testing.T, p *PostOffice, _ string) func() error {
+			d := draft(t, p)
+			return func() error { _, err := d.CommitFrozen("test"); return err }
+		}},
 		"prepared message in router/": {faultfs.SyncDir, "router", func(t *testing.T, p *PostOffice, _ string) func() error {
 			d := draft(t, p)
 			assert.Must(t, d.Prepare())

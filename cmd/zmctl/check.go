@@ -259,7 +259,7 @@ first, and leave what runs alone if there are errors. Exit codes: 0 the configur
 used, 78 it cannot.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object with a line for each message"},
-			&cli.BoolFlag{Name: "start", Usage: "check what a start could use: a file with an error may have a copy of what it had when it could be used"},
+			&cli.BoolFlag{Name: "start", Usage: "accept what a start accepts: also a file with an error, if there is a copy of its last good content"},
 			&cli.BoolFlag{Name: string(check.Restart), Hidden: true},
 			&cli.BoolFlag{Name: check.HereFlag, Hidden: true},
 		},

@@ -282,7 +282,7 @@ func importConfigCommand() *cli.Command {
 		Name: "import-config", Usage: "make a configuration from that of another mail system", UsageText: "zmctl import-config postfix [--json] [--to DIR] PATH",
 		Description: `Reads the configuration of another mail system and writes one with the same effect into a
 new directory: zmailer.conf, the tables, and report.txt, which says of each setting what it
-became, or why somebody has to decide. Nothing that is in use is changed. Look at the report
+became, or why you have to decide. Nothing that is in use is changed. Look at the report
 and run zmctl check-config there; docs/moving.md describes the move.
 
     zmctl import-config postfix --to /etc/zmailer.new /etc/postfix`,

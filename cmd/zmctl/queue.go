@@ -139,8 +139,8 @@ The columns are: N messages, R recipients, deliveries in progress and their limi
 since the thread exists, the wait until the next one, the age of the oldest message, and the
 last error of the host. States: active; waiting, for the next attempt of its messages;
 throttled, by rate or hostrate; trouble, the host failed and is tried again after the wait;
-probing, it is tried with one message; paused, by queueonly; suspended, by zmctl suspend. Threads that need attention are
-first.
+probing, it is tried with one message; paused, by queueonly; suspended, by zmctl suspend.
+Threads that need attention are first.
 
 With CHANNEL/HOST it shows everything about that thread, and its open recipients.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON lines, as the query socket has them (docs/mailq.md)"}},

@@ -65,7 +65,8 @@ docs/suspend.md.
 			Action: func(c *cli.Context) error { return runService(c, (*service.Service).Stop) },
 		}, {
 			Name: "restart", Usage: "stop the daemons and start them again", UsageText: "zmctl restart [--direct] [--if-running] [DAEMON...]",
-			Description: `Stops and starts the daemons. They read zmailer.conf again, which a reload does not do.
+			Description: `Stops and starts the daemons. They read all of zmailer.conf again; after zmctl reload
+smtpserver alone does, and a few settings need a restart there, too.
 ` + serviceHelp,
 			Flags:  []cli.Flag{direct, stopTimeout, &cli.BoolFlag{Name: "if-running", Usage: "without systemd: do nothing if no daemon runs"}},
 			Action: func(c *cli.Context) error { return runService(c, (*service.Service).Restart) },

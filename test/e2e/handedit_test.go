@@ -195,7 +195,7 @@ func TestHandEditsWhileDaemonsRun(t *testing.T) {
 		}
 	})
 	// Commands that check and repair do not harm the daemons, whatever was edited.
-	for _, c := range []string{"check --json", "check --repair", "resubmit all", "check --problems"} {
+	for _, c := range []string{"check --json", "check --repair", "resubmit --all", "check --problems"} {
 		if said, code := call(t, s, "zmctl", strings.Fields(c)...); code > 2 {
 			t.Errorf("zmctl %s: exit code %d\n%s", c, code, said)
 		}

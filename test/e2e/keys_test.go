@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net/smtp"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -151,5 +152,40 @@ func TestOp4AlarmAboutAKeyGoesWithItsLine(t *testing.T) {
 	}
 	if said, _ := call(t, s, "zmctl", "status"); strings.Contains(said, key) {
 		t.Errorf("the alarm stays: %s", said)
+	}
+}
+
+// Op2: as a unit of systemd runs them, as the user of the daemons with the right to read as an
+// ambient capability: check-config opens keys by it, and reads nothing else with it.
+func TestOp2UnitsRightToReadIsForKeysAlone(t *testing.T) {
+	t.Parallel()
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		t.Skip("skipped: no setpriv")
+	}
+	l := &letsEncrypt{t: t, ca: peer.NewCA(t, "ca")}
+	s := confined(t, nil, func(s *suite.Suite) {
+		delete(s.Settings, "METRICS")
+		l.dir = filepath.Join(s.Dir, "letsencrypt")
+		s.Settings["TLSCERT"], s.Settings["TLSKEY"] = l.file("mx.mta.example", "fullchain"), l.file("mx.mta.example", "privkey")
+		l.renew("mx.mta.example", "1", time.Now().Add(20*time.Hour))
+		s.Files["aliases"] = "a: b@example.net\n"
+	})
+	unit := func(args ...string) (string, int) {
+		cmd := s.Command(args[0], args[1:]...)
+		cmd.Args = append([]string{"setpriv", "--reuid", daemonUser, "--regid", daemonUser, "--clear-groups",
+			"--inh-caps", "-all,+dac_read_search", "--ambient-caps", "-all,+dac_read_search", "--bounding-set", "-all,+dac_read_search", cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = setpriv
+		return run(t, cmd)
+	}
+	said, code := unit("zmctl", "check-config", "--start")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s", code, said)
+	}
+	wantIn(t, said, l.file("mx.mta.example", "privkey")+": readable by root only: handed over")
+	// A table that the daemons could not read is not read with that right either.
+	assert.Must(t, os.Chmod(filepath.Join(filepath.Dir(s.Config()), "aliases"), 0o600))
+	if said, code = unit("zmctl", "check-config", "--start"); code != 78 {
+		t.Errorf("exit code %d\n%s", code, said)
 	}
 }

@@ -10,7 +10,9 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/smtpserver"
+	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
 	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/ui/text"
 )
@@ -74,6 +76,9 @@ func runTestSMTP(c *cli.Context) error {
 		return settings.Locate(err)
 	}
 	cfg.Keeper, cfg.Access.Keeper, cfg.Access.Source.Keeper = nil, nil, nil // they are smtpserver's
+	if cfg.Access.Probe != nil {
+		cfg.Access.Probe.Command = agents.Prober(settings, rcptcheck.ProbeCommand) // its answers are not kept
+	}
 	report, err := smtpserver.Try(c.Context, cfg, t)
 	if err != nil {
 		return settings.Locate(err)

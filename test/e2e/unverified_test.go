@@ -80,6 +80,10 @@ func TestSendersAreVerifiedAsPostfixDoes(t *testing.T) {
 	if strings.Contains(asked, "mta.example") || hop.Messages() != nil {
 		t.Errorf("senders of ours were asked for elsewhere, or a message was sent: %s", asked)
 	}
+	trial, code := call(t, s, "zmctl", "test", "smtp", "--client", "198.51.100.7", "--helo", "x.example", "--from", "nobody@far.example", "--to", "hard@mta.example")
+	if code != 1 || !strings.Contains(trial, "550 5.1.7 <nobody@far.example>") {
+		t.Errorf("zmctl test smtp: exit code %d, %s", code, trial)
+	}
 	// The next hop is away: what is known counts, and nothing is refused for good.
 	hop.Close()
 	for from, want := range map[string]string{"alice@far.example": "250", "nobody@far.example": "550 5.1.7", "new@far.example": "450 4.1.7"} {

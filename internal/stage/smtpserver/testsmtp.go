@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/contentrules"
+	"zmailer/internal/mail/envelope"
 	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/policy"
@@ -236,7 +237,8 @@ func (r *trial) content(ctx context.Context, rules *contentrules.Set, d access.D
 		r.decide(v)
 		return nil
 	}
-	if o := r.contentRules(rules); o.Action == contentrules.Reject {
+	o, head := r.contentRules(rules)
+	if o.Action == contentrules.Reject {
 		v := access.Verdict{Action: access.Reject, Status: o.Final.Code, Text: o.Final.Text, By: o.Final.Rule}
 		if o.Final.Code.Class == 4 {
 			v.Action = access.Defer
@@ -244,7 +246,16 @@ func (r *trial) content(ctx context.Context, rules *contentrules.Set, d access.D
 		r.step(o.Final.Rule, describe(v))
 		r.decide(v)
 		return nil
-	} else if o.Action == contentrules.Discard {
+	}
+	if r.User != "" && r.p.ChecksFrom() {
+		v := r.p.CheckFrom(ctx, &r.f, envelope.Fields(head), *r.f.Peer)
+		r.step("HEADERFROM", resultOf(v))
+		if v.Action != access.None {
+			r.decide(v)
+			return nil
+		}
+	}
+	if o.Action == contentrules.Discard {
 		r.step(o.Final.Rule, "discard")
 		r.report.By, r.report.Verdict = o.Final.Rule, "discard"
 		return nil
@@ -270,8 +281,8 @@ func (r *trial) content(ctx context.Context, rules *contentrules.Set, d access.D
 	return nil
 }
 
-// contentRules looks at header and body.
-func (r *trial) contentRules(rules *contentrules.Set) *contentrules.Outcome {
+// contentRules looks at header and body, and returns the header as well.
+func (r *trial) contentRules(rules *contentrules.Set) (o *contentrules.Outcome, head []byte) {
 	from := contentrules.External
 	if r.User != "" || r.f.Network {
 		from = contentrules.Submitted
@@ -279,7 +290,7 @@ func (r *trial) contentRules(rules *contentrules.Set) *contentrules.Outcome {
 	current := rules.Current()
 	s := current.Scan(from, r.c.BodyRulesSize)
 	_, _ = s.Write(r.Message) // it never fails
-	o := s.End()
+	o = s.End()
 	for _, n := range o.Notes {
 		r.step(n.Rule, "warning: "+n.Text)
 	}
@@ -287,7 +298,13 @@ func (r *trial) contentRules(rules *contentrules.Set) *contentrules.Outcome {
 		r.step(o.Hold.Rule, "hold "+o.Hold.Text)
 		r.report.Verdict = "freeze"
 	}
-	return o
+	if o.Redirect != nil {
+		r.step(o.Redirect.Rule, "redirect to "+o.Redirect.Text)
+	}
+	if o.Filter != nil {
+		r.step(o.Filter.Rule, "filter "+o.Filter.Text)
+	}
+	return o, s.Header()
 }
 
 var errLarge = errors.New("a test message is at most 256 KB")

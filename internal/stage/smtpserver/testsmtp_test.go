@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,4 +75,22 @@ func TestTrialDecidesAsTheServer(t *testing.T) {
 	waiting, _, _ := l.Sizes()
 	assert.Equal(t, waiting, 1)
 	assert.Equal(t, len(r.names(postoffice.Clients)) > 0, true)
+}
+
+// A user's From field, and what rules do with an accepted message, are shown as well.
+func TestTrialShowsFromFieldAndFilter(t *testing.T) {
+	dir := files(t, map[string]string{"localnames": "here.test\n", "header-rules": "/^Subject: scan/ FILTER smtp:[127.0.0.1]:10025\n/^Subject: move/ REDIRECT b@here.test\n"})
+	c := Config{Hostname: "mx.example.org", Access: policy.Config{Dir: dir, LocalNamesFile: filepath.Join(dir, "localnames"), HeaderFrom: policy.FromSender}}
+	for message, want := range map[string]struct{ step, by string }{
+		"From: a@good.test\nSubject: scan\n\n":     {"filter smtp:[127.0.0.1]:10025", "default"},
+		"From: a@good.test\nSubject: move\n\n":     {"redirect to b@here.test", "default"},
+		"From: boss@good.test\nSubject: hello\n\n": {"reject: 550 5.7.1", "headerfrom"},
+	} {
+		report := assert.Get(Try(context.Background(), c, Trial{Client: netip.MustParseAddr("198.51.100.7"), Role: session.RoleMX, User: "a",
+			From: address.Mailbox{Local: "a", Domain: "good.test"}, To: address.Mailbox{Local: "b", Domain: "here.test"}, Message: []byte(message)}))(t)
+		found := slices.ContainsFunc(report.Steps, func(s TrialStep) bool { return strings.HasPrefix(s.Result, want.step) })
+		if !found || report.By != want.by {
+			t.Errorf("%q: got %+v, want %v", message, report, want)
+		}
+	}
 }

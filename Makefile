@@ -169,10 +169,10 @@ smtp: build
 filters: build
 	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 ./test/filters
 
-# Dovecot, mlmmj and certbot with our server, by the configuration that the pages in docs/
+# Dovecot, mlmmj, Mailman, amavis and certbot with our server, by the configuration that the pages in docs/
 # show. As root, with the programs that .ci/run installs.
 ecosystem: build
-	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 ./test/ecosystem
+	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 ./test/ecosystem -args -slow
 
 # The real programs killed at each state-changing system call, then each of those calls
 # answered with errors; as root, with strace. CRASHFLAGS=-quick takes each step once.

@@ -279,13 +279,14 @@ func (i *importing) end(s importer.Sum) {
 
 func importConfigCommand() *cli.Command {
 	return &cli.Command{
-		Name: "import-config", Usage: "make a configuration from that of another mail system", UsageText: "zmctl import-config postfix [--json] [--to DIR] PATH",
+		Name: "import-config", Usage: "make a configuration from that of another mail system", UsageText: "zmctl import-config postfix|exim [--json] [--to DIR] PATH",
 		Description: `Reads the configuration of another mail system and writes one with the same effect into a
 new directory: zmailer.conf, the tables, and report.txt, which says of each setting what it
 became, or why you have to decide. Nothing that is in use is changed. Look at the report
 and run zmctl check-config there; docs/moving.md describes the move.
 
-    zmctl import-config postfix --to /etc/zmailer.new /etc/postfix`,
+    zmctl import-config postfix --to /etc/zmailer.new /etc/postfix
+    zmctl import-config exim --to /etc/zmailer.new /etc/exim4`,
 		Subcommands: []*cli.Command{{
 			Name: "postfix", Usage: "main.cf, master.cf and the tables that they name", UsageText: "zmctl import-config postfix [--json] [--to DIR] PATH",
 			Description: `PATH is the directory of main.cf and master.cf. It may be a copy from another machine:
@@ -293,19 +294,35 @@ files in /etc/postfix are looked for in PATH. Without --to only the report is pr
 
 Exit codes: 0 everything was converted, 1 some settings are left to decide by hand, 64 PATH is no
 such configuration, 73 DIR is not empty or cannot be written, 78 a file there cannot be read.`,
-			Flags: []cli.Flag{
-				&cli.StringFlag{Name: "to", Usage: "write the files into `DIR`, which must be empty or not exist"},
-				&cli.BoolFlag{Name: "json", Usage: "print the report as an array of objects"},
-			},
-			Action: importPostfixConfig,
+			Flags:  importConfigFlags(),
+			Action: func(c *cli.Context) error { return importConfig(c, confimport.Postfix) },
+		}, {
+			Name: "exim", Usage: "Debian's update-exim4.conf.conf, or the lists and usual routers of exim.conf", UsageText: "zmctl import-config exim [--json] [--to DIR] PATH",
+			Description: `PATH is /etc/exim4, a copy of it, or a configuration file of Exim's. Of Debian's the answers to
+debconf are converted, with aliases, email-addresses, hubbed_hosts, mailname, passwd.client and
+exim4.conf.localmacros, which are looked for beside it or in /etc. Of other configurations local_domains,
+relay_to_domains, relay_from_hosts and the routers of the file that Exim comes with are. The
+report names everything else. Without --to only the report is printed.
+
+Exit codes: as of import-config postfix.`,
+			Flags:  importConfigFlags(),
+			Action: func(c *cli.Context) error { return importConfig(c, confimport.Exim) },
 		}},
 		Action: needsVerb,
 	}
 }
 
-func importPostfixConfig(c *cli.Context) error {
+func importConfigFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "to", Usage: "write the files into `DIR`, which must be empty or not exist"},
+		&cli.BoolFlag{Name: "json", Usage: "print the report as an array of objects"},
+	}
+}
+
+// importConfig converts a configuration by the function for its mail system.
+func importConfig(c *cli.Context, convert func(path string, keep map[string]string) (*confimport.Result, error)) error {
 	if c.NArg() != 1 {
-		return cli.Exit("want the directory of main.cf; see --help", config.ExitUsage)
+		return cli.Exit("want the directory of the configuration; see --help", config.ExitUsage)
 	}
 	settings, err := config.FromCLI(c)
 	if err != nil {
@@ -317,7 +334,7 @@ func importPostfixConfig(c *cli.Context) error {
 	for _, name := range []string{"POSTOFFICE", "DAEMONUSER", "LOGFILE"} {
 		keep[name] = settings.String(name, "")
 	}
-	result, err := confimport.Postfix(dir, keep)
+	result, err := convert(dir, keep)
 	if errors.Is(err, fs.ErrNotExist) {
 		return cli.Exit(err, config.ExitUsage)
 	}

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/smtp"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -171,11 +173,43 @@ func send(t *testing.T, s *suite.Suite, from, to, text string) {
 // await looks at a state of other programs, which have no event that could be waited for.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+	awaitFor(t, patience, what, ok)
+}
+
+func awaitFor(t *testing.T, long time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(long); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("no %s after %v", what, patience)
+			t.Fatalf("no %s after %v", what, long)
 		}
 	}
+}
+
+// sent waits for the message to a recipient that has a text.
+func sent(t *testing.T, far *peer.Sink, rcpt, text string) (found string) {
+	t.Helper()
+	await(t, fmt.Sprintf("message to %s with %q", rcpt, text), func() bool {
+		for _, m := range far.Messages() {
+			if slices.Contains(m.Recipients, rcpt) && strings.Contains(string(m.Data), text) {
+				found = string(m.Data)
+			}
+		}
+		return found != ""
+	})
+	return found
+}
+
+// accepts reports whether a recipient is accepted; 550 is the only other answer.
+func accepts(t *testing.T, s *suite.Suite, rcpt string) bool {
+	t.Helper()
+	c := assert.Get(smtp.Dial(s.SMTPAddr))(t)
+	defer c.Close()
+	assert.Must(t, c.Mail("ann@far.example"))
+	err := c.Rcpt(rcpt)
+	if err != nil && !strings.HasPrefix(err.Error(), "550") {
+		t.Fatalf("RCPT %s: %v", rcpt, err)
+	}
+	return err == nil
 }
 
 // mail waits for n messages of a local user.
@@ -213,9 +247,15 @@ func (o *output) String() string {
 // daemon starts a program in the foreground, which ends with the test, and waits until it listens.
 func daemon(t *testing.T, addr string, cmd *exec.Cmd) *output {
 	t.Helper()
+	return daemonAs(t, nil, addr, cmd, patience)
+}
+
+// daemonAs is the same as another user, for a program that may take so long to start.
+func daemonAs(t *testing.T, as *syscall.Credential, addr string, cmd *exec.Cmd, long time.Duration) *output {
+	t.Helper()
 	log := &output{}
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true, Credential: as}
 	assert.Must(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() {
@@ -238,7 +278,7 @@ func daemon(t *testing.T, addr string, cmd *exec.Cmd) *output {
 	if strings.HasPrefix(addr, "/") {
 		network = "unix"
 	}
-	await(t, cmd.Path+" that listens on "+addr, func() bool {
+	awaitFor(t, long, cmd.Path+" that listens on "+addr, func() bool {
 		c, err := net.DialTimeout(network, addr, time.Second)
 		if err == nil {
 			c.Close()

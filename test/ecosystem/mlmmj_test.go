@@ -2,13 +2,11 @@ package ecosystem
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -60,19 +58,7 @@ func TestMlmmjRunsAMailingList(t *testing.T) {
 		assert.Must(t, os.Chown(aliases, lister, lister))
 		delete(s.Files, "aliases-mlmmj")
 	})
-	// to waits for the message to a recipient that has a text.
-	to := func(rcpt, text string) string {
-		var found string
-		await(t, fmt.Sprintf("message to %s with %q", rcpt, text), func() bool {
-			for _, m := range far.Messages() {
-				if slices.Contains(m.Recipients, rcpt) && strings.Contains(string(m.Data), text) {
-					found = string(m.Data)
-				}
-			}
-			return found != ""
-		})
-		return found
-	}
+	to := func(rcpt, text string) string { return sent(t, far, rcpt, text) }
 	for _, member := range []string{"ann@far.example", "zoe@far.example"} {
 		send(t, s, member, "news+subscribe@lists.example", "From: "+member+"\nTo: news+subscribe@lists.example\nSubject: join\n\n\n")
 		asked := to(member, "confsub")

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"zmailer/internal/run/human"
 )
 
 // Outcome is what became of a setting.
@@ -70,7 +72,7 @@ func (r *Result) Report() string {
 			if counts[outcome]++; counts[outcome] == 1 {
 				fmt.Fprintf(&b, "%s:\n", strings.ToUpper(string(outcome[:1]))+string(outcome[1:]))
 			}
-			fmt.Fprintf(&b, "  %s = %s\n      %s", row.Setting, row.Value, row.Became)
+			fmt.Fprintf(&b, "  %s = %s\n      %s", human.Mask(row.Setting), human.Mask(row.Value), human.Mask(row.Became))
 			if row.Page != "" {
 				fmt.Fprintf(&b, " (docs/%s)", row.Page)
 			}
@@ -89,8 +91,15 @@ type builder struct {
 	// closed: not every user may read a file that was looked for since text was added.
 	closed bool
 	conf   []assignment
-	tables map[string]*File
+	tables map[string]*draft
 	order  []string
+}
+
+// draft is a File that is written.
+type draft struct {
+	name   string
+	text   strings.Builder
+	secret bool
 }
 
 // assignment is a line of zmailer.conf.
@@ -108,21 +117,25 @@ func (b *builder) set(name, value, comment string) {
 // add appends text to a file.
 func (b *builder) add(name, text string) {
 	if b.tables == nil {
-		b.tables = map[string]*File{}
+		b.tables = map[string]*draft{}
 	}
 	f := b.tables[name]
 	if f == nil {
-		f = &File{Name: name}
+		f = &draft{name: name}
 		b.tables[name] = f
 		b.order = append(b.order, name)
 	}
-	f.Text += text
-	f.Secret = f.Secret || b.closed
+	f.text.WriteString(text)
+	f.secret = f.secret || b.closed
 	b.closed = false
 }
 
-// secret makes a file one of passwords.
-func (b *builder) secret(name string) { b.tables[name].Secret = true }
+// secret makes a file one of passwords, if there is one of that name.
+func (b *builder) secret(name string) {
+	if f := b.tables[name]; f != nil {
+		f.secret = true
+	}
+}
 
 // files returns what was collected.
 func (b *builder) files(head string) []File {
@@ -136,7 +149,8 @@ func (b *builder) files(head string) []File {
 	}
 	list := []File{{Name: "zmailer.conf", Text: conf.String()}}
 	for _, name := range b.order {
-		list = append(list, *b.tables[name])
+		f := b.tables[name]
+		list = append(list, File{f.name, f.text.String(), f.secret})
 	}
 	return list
 }

@@ -267,16 +267,19 @@ func convertQueue(c *converter) {
 }
 
 // writeScheduler writes scheduler.conf if it differs from the built-in one.
-func writeScheduler(c *converter) {
+func writeScheduler(c *converter) { writeClauses(&c.b, c.clause) }
+
+// writeClauses writes scheduler.conf with the parts replaced that are keys of clauses.
+func writeClauses(b *builder, clauses map[string]string) {
 	text := string(config.Default("scheduler.conf"))
 	changed := false
-	for old, new := range c.clause {
+	for old, new := range clauses {
 		if strings.Contains(text, old) {
 			text, changed = strings.Replace(text, old, new, 1), true
 		}
 	}
 	if changed {
-		c.b.add("scheduler.conf", text)
+		b.add("scheduler.conf", text)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // convertNames converts the names of the machine.
@@ -75,10 +76,12 @@ func (c *converter) domainSource(value, file string, keep func(domain string) bo
 		}
 	}
 	var kept []string
+	seen := map[string]bool{}
 	for _, name := range names {
-		if !slices.Contains(kept, name) && (keep == nil || keep(name)) {
+		if !seen[name] && (keep == nil || keep(name)) {
 			kept = append(kept, name)
 		}
+		seen[name] = true
 	}
 	if len(kept) > 0 {
 		c.b.add(file, strings.Join(kept, "\n")+"\n")
@@ -153,6 +156,10 @@ func (c *converter) mapSources(value, file string, format func(e entry) (string,
 				continue
 			}
 			for _, e := range entries {
+				if !utf8.ValidString(e.key) || !utf8.ValidString(e.value) {
+					trouble = append(trouble, fmt.Sprintf("%q is not UTF-8", e.key))
+					continue
+				}
 				line, ok := format(e)
 				if !ok {
 					if line != "" {
@@ -161,6 +168,8 @@ func (c *converter) mapSources(value, file string, format func(e entry) (string,
 					continue
 				}
 				c.b.add(file, line+"\n")
+			}
+			if t.isText() {
 			}
 		case slices.Contains([]string{"pgsql", "mysql", "sqlite", "ldap"}, t.kind):
 			source, why := c.database(t, "")

@@ -1,14 +1,18 @@
 package confimport
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"zmailer/internal/run/config"
 )
@@ -16,6 +20,8 @@ import (
 // Limits of what is read.
 const (
 	maxFile  = 16 << 20 // bytes of a file
+	maxWork  = 8 << 20  // bytes of all that parameters stand for
+	maxLines = 5000     // parameters of main.cf, services of master.cf; Postfix has 1000 and 40
 	maxDepth = 20       // of parameters in parameters
 )
 
@@ -41,6 +47,8 @@ type postfix struct {
 	dir      string
 	settings []setting
 	services []service
+	work     int    // bytes that parameters were expanded to, at each level, and 64 for each step
+	excess   string // the parameter at which that was too much
 }
 
 // read reads main.cf and master.cf in a directory.
@@ -49,6 +57,9 @@ func read(dir string) (*postfix, error) {
 	lines, err := readLines(filepath.Join(dir, "main.cf"))
 	if err != nil {
 		return nil, err
+	}
+	if len(lines) > maxLines {
+		return nil, &config.Error{File: lines[maxLines].file, Line: lines[maxLines].number, Reason: fmt.Sprintf("more than %d parameters", maxLines)}
 	}
 	for _, l := range lines {
 		name, value, ok := strings.Cut(l.text, "=")
@@ -68,6 +79,9 @@ func read(dir string) (*postfix, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if len(lines) > maxLines {
+		return nil, &config.Error{File: lines[maxLines].file, Line: lines[maxLines].number, Reason: fmt.Sprintf("more than %d services", maxLines)}
 	}
 	for _, l := range lines {
 		s, err := parseService(l)
@@ -93,32 +107,66 @@ func readLines(path string) ([]line, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []line
-	number := 0
+	var g gatherer
 	for l := range strings.Lines(text) {
-		number++
+		g.number++
 		trimmed := strings.TrimSpace(l)
 		switch {
 		case trimmed == "" || trimmed[0] == '#':
-		case (l[0] == ' ' || l[0] == '\t') && len(list) > 0:
-			list[len(list)-1].text += " " + trimmed
+		case l[0] == ' ' || l[0] == '\t':
+			g.add(path, trimmed, " ", true)
 		default:
-			list = append(list, line{trimmed, path, number})
+			g.add(path, trimmed, "", false)
 		}
 	}
-	return list, nil
+	return g.end(), nil
+}
+
+// gatherer collects lines with those that continue them.
+type gatherer struct {
+	list   []line
+	parts  []string // of the last
+	number int      // of the line that is read
+}
+
+// add adds a line, or with more continues the one before by sep and a text.
+func (g *gatherer) add(path, text, sep string, more bool) {
+	if more && len(g.list) > 0 {
+		g.parts = append(g.parts, sep, text)
+		return
+	}
+	g.end()
+	g.list, g.parts = append(g.list, line{"", path, g.number}), append(g.parts[:0], text)
+}
+
+// end returns the lines.
+func (g *gatherer) end() []line {
+	if n := len(g.list); n > 0 {
+		g.list[n-1].text = strings.Join(g.parts, "")
+	}
+	return g.list
 }
 
 func readFile(path string) (string, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("not a regular file")
-	} else if err == nil && info.Size() > maxFile {
-		err = fmt.Errorf("%d bytes: larger than %d", info.Size(), maxFile)
-	}
+	// A pipe is opened without waiting for its writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	var text []byte
 	if err == nil {
-		text, err = os.ReadFile(path)
+		defer f.Close() // it was only read
+		var info fs.FileInfo
+		info, err = f.Stat()
+		switch {
+		case err != nil:
+		case !info.Mode().IsRegular():
+			err = errors.New("not a regular file")
+		case info.Size() > maxFile:
+			err = fmt.Errorf("%d bytes: larger than %d", info.Size(), maxFile)
+		default:
+			text, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+		}
+		if err == nil && bytes.IndexByte(text, 0) >= 0 {
+			err = errors.New("it has NUL bytes: not a text")
+		}
 	}
 	if perr := (*fs.PathError)(nil); errors.As(err, &perr) {
 		return "", &config.Error{File: path, Reason: "cannot be read", Err: perr.Err}
@@ -260,12 +308,16 @@ func (p *postfix) value(name string, of []service, depth int) string {
 // expand fills in $NAME, ${NAME}, $(NAME), ${NAME?TEXT}, ${NAME:TEXT}, ${NAME?{TEXT}:{TEXT}},
 // ${{A}==?{B}...} is left empty, and $$ is a dollar sign.
 func (p *postfix) expand(text string, of []service, depth int) string {
-	if depth > maxDepth {
+	if depth > maxDepth || p.excess != "" {
 		return text
 	}
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "$")
+		if p.work += len(before) + 64; p.work > maxWork {
+			p.excess = fmt.Sprintf("%.60q", text)
+			return b.String()
+		}
 		b.WriteString(before)
 		if !found {
 			return b.String()
@@ -280,7 +332,9 @@ func (p *postfix) expand(text string, of []service, depth int) string {
 				b.WriteString("$" + rest)
 				return b.String()
 			}
-			b.WriteString(p.conditional(rest[1:end], of, depth+1))
+			value := p.conditional(rest[1:end], of, depth+1)
+			p.work += len(value)
+			b.WriteString(value)
 			text = rest[end+1:]
 		default:
 			n := 0
@@ -290,7 +344,9 @@ func (p *postfix) expand(text string, of []service, depth int) string {
 			if name := rest[:n]; n == 0 || name == strings.ToUpper(name) { // of the environment of a command
 				b.WriteString("$" + name)
 			} else {
-				b.WriteString(p.value(rest[:n], of, depth+1))
+				value := p.value(rest[:n], of, depth+1)
+				p.work += len(value)
+				b.WriteString(value)
 			}
 			text = rest[n:]
 		}

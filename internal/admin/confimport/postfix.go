@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"zmailer/internal/run/config"
 )
 
 // converter makes our files from a configuration of Postfix.
@@ -39,6 +41,9 @@ func Postfix(dir string, keep map[string]string) (*Result, error) {
 		convertContent, convertContentFilter, convertLimits, convertQueue, convertMailboxes, convertOthers,
 	} {
 		convert(c)
+	}
+	if p.excess != "" {
+		return nil, &config.Error{File: filepath.Join(dir, "main.cf"), Reason: "parameters that stand for others make it too long, at: " + p.excess}
 	}
 	writeScheduler(c)
 	slices.SortStableFunc(c.rows, func(a, b Row) int { return strings.Compare(a.Setting, b.Setting) })
@@ -75,6 +80,7 @@ func (c *converter) notNeeded(name, format string, args ...any) {
 
 // report adds the row of a setting whose parts are converted, or not, by their own.
 func (c *converter) report(name, page, became string, trouble []string) {
+	trouble = firstOf(trouble)
 	switch {
 	case len(trouble) > 0 && became != "":
 		c.byHand(name, page, "%s; but %s", became, strings.Join(trouble, "; "))
@@ -83,6 +89,15 @@ func (c *converter) report(name, page, became string, trouble []string) {
 	default:
 		c.converted(name, page, "%s", became)
 	}
+}
+
+// firstOf returns what fits into a row.
+func firstOf(trouble []string) []string {
+	const most = 20
+	if len(trouble) > most {
+		return append(trouble[:most:most], fmt.Sprintf("and %d more", len(trouble)-most))
+	}
+	return trouble
 }
 
 // socket returns the path of a socket: relative ones are in the queue directory.

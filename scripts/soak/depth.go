@@ -38,6 +38,8 @@ func (s *soak) depth(ctx context.Context, d *dice) error {
 
 // setDepth writes zmailer.conf.
 func (s *soak) setDepth(levels int) error {
+	s.settings.Lock()
+	defer s.settings.Unlock()
 	b, err := os.ReadFile(s.mail.Config())
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/config"
 )
 
 // drain ends all trouble, waits until the postoffice is empty, and has the last mail
@@ -27,6 +28,9 @@ const settled = 10 * time.Second
 func (s *soak) empty(ctx context.Context) error {
 	for _, v := range s.servers {
 		v.settle()
+	}
+	if err := s.unpause(ctx); err != nil {
+		return err
 	}
 	if out, code, err := s.zmctl("resubmit", "--all"); err != nil || code != 0 {
 		return fmt.Errorf("zmctl resubmit --all: exit code %d: %w %s", code, err, out)
@@ -187,12 +191,18 @@ func (s *soak) awaitScheduler() error {
 	return errors.New("the scheduler does not start")
 }
 
-// zmctl runs zmctl and gives what it says and its exit code; -1: a signal ended it.
+// zmctl runs zmctl and gives what it says and its exit code; -1: a signal ended it, or
+// zmailer.conf was bad, with which no command does anything.
 func (s *soak) zmctl(args ...string) (string, int, error) {
+	bad := s.bad.Load()
 	cmd := s.mail.Command("zmctl", args...)
 	out, err := cmd.CombinedOutput()
 	if _, ended := err.(*exec.ExitError); err != nil && !ended {
 		return "", -1, err
 	}
-	return string(out), cmd.ProcessState.ExitCode(), nil
+	code := cmd.ProcessState.ExitCode()
+	if code == config.ExitConfig && (bad%2 == 1 || bad != s.bad.Load()) {
+		code = -1
+	}
+	return string(out), code, nil
 }

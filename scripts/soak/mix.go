@@ -24,6 +24,7 @@ type mix struct {
 	mailDir string
 	seq     int // of the next message
 	large   bool
+	foreign bool // recipients that anyone may send to
 }
 
 // newMix makes the messages of submitter number n, from 1.
@@ -42,6 +43,8 @@ func (x *mix) next() (*message, error) {
 	}
 	if x.large {
 		x.relay(m, 1+x.IntN(2), 0)
+	} else if x.foreign {
+		x.toOurs(m)
 	} else {
 		x.address(m)
 	}
@@ -103,6 +106,22 @@ func (x *mix) address(m *message) {
 		x.relay(m, 2, 1)
 		x.users(m, 2)
 		x.own(m, "none", hostname, fails)
+	}
+}
+
+// toOurs chooses recipients in our domains and in those that we relay for.
+func (x *mix) toOurs(m *message) {
+	switch n := x.IntN(100); {
+	case n < 40:
+		x.users(m, 1+x.IntN(3))
+	case n < 50:
+		x.box(m)
+	case n < 60:
+		x.alias(m)
+	case n < 90:
+		x.relay(m, 1+x.IntN(3), 0)
+	default:
+		x.relay(m, 1, 1)
 	}
 }
 

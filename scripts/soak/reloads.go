@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,14 +14,12 @@ import (
 	"zmailer/internal/run/config"
 )
 
-// reloads changes scheduler.conf again and again while mail flows; some files are bad,
-// or read when half of them is written. At the end it is as it was.
+// reloads changes scheduler.conf and zmailer.conf again and again while mail flows; some files
+// are bad, tables too, or read when half of them is written. At the end all is as it was.
 func (s *soak) reloads(ctx context.Context, d *dice) (err error) {
 	good := s.mail.Files["scheduler.conf"]
 	defer func() {
-		if werr := s.setConf(good, false); err == nil {
-			err = werr
-		}
+		err = errors.Join(err, s.setConf(good, false), s.setMain(map[string]string{"GREYLIST": "no", "ADDRESSVERIFY": "no"}))
 	}()
 	for d.pause(ctx, 500*time.Millisecond, 5*time.Second) {
 		text := otherConf(d, good)
@@ -39,8 +39,13 @@ func (s *soak) reloads(ctx context.Context, d *dice) (err error) {
 		if err := s.changeConf(text, inPlace); err != nil {
 			return err
 		}
-		if d.chance(30) {
-			if err := s.setMain(fmt.Sprintf("%ds", 1+d.IntN(3))); err != nil {
+		if d.chance(50) {
+			if err := s.setMain(otherSettings(d)); err != nil {
+				return err
+			}
+		}
+		if d.chance(25) {
+			if err := s.badFile(ctx, d, length); err != nil {
 				return err
 			}
 		}
@@ -102,25 +107,72 @@ func (s *soak) setConf(text string, inPlace bool) error {
 	return os.Rename(draft, file)
 }
 
-// setMain writes a zmailer.conf in which routers look for mail at another interval. What is
-// expected of mail stays.
-func (s *soak) setMain(poll string) error {
+// otherSettings returns settings of zmailer.conf that reloads change. What is expected of mail
+// stays: who is refused for now tries again.
+func otherSettings(d *dice) map[string]string {
+	return map[string]string{
+		"ROUTERPOLL":    fmt.Sprintf("%ds", 1+d.IntN(3)),
+		"GREYLIST":      []string{"yes", "no"}[d.IntN(2)],
+		"ADDRESSVERIFY": []string{"relay", "no"}[d.IntN(2)],
+		"SMTPRCPTRATE":  []string{"off", "5000/1m"}[d.IntN(2)],
+	}
+}
+
+// setMain writes a zmailer.conf with other values of some settings.
+func (s *soak) setMain(values map[string]string) error {
+	s.settings.Lock()
+	defer s.settings.Unlock()
 	text, err := os.ReadFile(s.mail.Config())
 	if err != nil {
 		return err
 	}
 	var b strings.Builder
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "ROUTERPOLL=") {
-			line = "ROUTERPOLL=" + poll + "\n"
+		name, _, _ := strings.Cut(line, "=")
+		if _, other := values[name]; !other {
+			b.WriteString(line)
 		}
-		b.WriteString(line)
 	}
-	draft := s.mail.Config() + ".new"
-	if err := os.WriteFile(draft, []byte(b.String()), 0o644); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		fmt.Fprintf(&b, "%s=%s\n", name, values[name])
+	}
+	return replaceFile(s.mail.Config(), b.String())
+}
+
+// replaceFile writes a file beside another and renames it.
+func replaceFile(file, text string) error {
+	draft := file + ".new"
+	if err := os.WriteFile(draft, []byte(text), 0o644); err != nil {
 		return err
 	}
-	return os.Rename(draft, s.mail.Config())
+	return os.Rename(draft, file)
+}
+
+// badFile has a table, or zmailer.conf, that cannot be used for a time: zmctl reload refuses
+// it, and what runs, or is started again alone, goes by the last one that was good.
+func (s *soak) badFile(ctx context.Context, d *dice, length time.Duration) error {
+	name := []string{"aliases", "routes", "zmailer.conf"}[d.IntN(3)]
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	s.settings.Lock()
+	defer s.settings.Unlock()
+	file := filepath.Join(filepath.Dir(s.mail.Config()), name)
+	good, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	bad := map[string]string{"aliases": "an alias without a colon\n", "routes": "domain.without.a.route\n", "zmailer.conf": "GREYLIST=perhaps\n"}[name]
+	if name == "zmailer.conf" {
+		s.bad.Add(1)
+		defer s.bad.Add(1)
+	}
+	if err := replaceFile(file, string(good)+bad); err != nil {
+		return err
+	}
+	d.say("a bad %s for %v", name, length.Round(time.Millisecond))
+	err = s.reload(config.ExitConfig)
+	wait(ctx, length)
+	return errors.Join(err, replaceFile(file, string(good)))
 }
 
 // otherConf returns a scheduler.conf with other limits. What is expected of mail stays.

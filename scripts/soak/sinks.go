@@ -30,11 +30,11 @@ type server struct {
 // newServer starts one.
 func newServer(d *dice, name string, seed uint64, b *books) (*server, error) {
 	v := &server{dice: d, name: name, seed: seed, books: b, quiet: make(chan struct{})}
-	if err := v.listen(); err != nil {
+	var err error
+	if v.addr, err = ownAddr(); err != nil {
 		return nil, err
 	}
-	v.addr = v.sink.Addr()
-	return v, nil
+	return v, v.listen()
 }
 
 // listen starts or resumes it, on the same port.

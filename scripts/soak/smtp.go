@@ -43,8 +43,14 @@ type client struct {
 	w    *bufio.Writer
 }
 
-func dial(ctx context.Context, addr string) (*client, error) {
+// dial connects from any address, dialFrom from one of this machine.
+func dial(ctx context.Context, addr string) (*client, error) { return dialFrom(ctx, nil, addr) }
+
+func dialFrom(ctx context.Context, from net.IP, addr string) (*client, error) {
 	var d net.Dialer
+	if from != nil {
+		d.LocalAddr = &net.TCPAddr{IP: from}
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	conn, err := d.DialContext(ctx, "tcp", addr)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"os/exec"
 	"strings"
 	"time"
@@ -81,6 +82,37 @@ func (s *soak) oneBySMTP(c *client, d *dice, x *mix) error {
 	if err != nil || how.cutAt > 0 {
 		d.say("message %d, %d bytes, %s: %v: %v", m.seq, m.size, how, st, err)
 		return errors.Join(errConnection, err)
+	}
+	return nil
+}
+
+// asStranger is another host: it sends to our users and relay domains, and tries a message
+// that was refused for now again, as greylisting and the verification of addresses have it.
+func (s *soak) asStranger(ctx context.Context, d *dice, x *mix) error {
+	for s.ready(ctx) {
+		from := net.IPv4(127, 0, 1, byte(1+d.IntN(200)))
+		m, err := x.next()
+		if err != nil {
+			return err
+		}
+		tries := 1 + d.IntN(6)
+		s.books.begin(m)
+		st, id := refused, ""
+		for range tries {
+			c, derr := dialFrom(ctx, from, s.mail.SMTPAddr)
+			if err = derr; err == nil {
+				st, id, err = c.send(m, manner{})
+				c.quit()
+			}
+			if st != refused || !wait(ctx, 1100*time.Millisecond) {
+				break
+			}
+		}
+		s.books.answered(m, st, id)
+		d.say("message %d from %v, %d bytes: %v %v", m.seq, from, m.size, st, err)
+		if !d.pause(ctx, 0, s.gap) {
+			break
+		}
 	}
 	return nil
 }

@@ -20,13 +20,13 @@ reports         %d
 kills and stops %d
 edits by hand   %d, hash depth changed %d times
 orders          %d, %d questions, scheduler.conf changed %d times
-few descriptors %d times
+pauses          %d; few descriptors %d times
 at the start    %v
 at the end      %v
 ledger          %s
 largest queue   %d messages
 time            %v, of it %v load
 `, s.seed, t.messages, t.accepted, t.refused, t.unsure, t.recipients, t.delivered, t.failed, t.removed,
-		t.twice, t.doubts, t.reports, s.kills.Load(), s.edits.Load(), s.depths.Load(), s.orders.Load(), s.questions.Load(), s.reloaded.Load(), s.scarcities.Load(), s.atStart, s.atEnd, ledger, s.largest.Load(),
+		t.twice, t.doubts, t.reports, s.kills.Load(), s.edits.Load(), s.depths.Load(), s.orders.Load(), s.questions.Load(), s.reloaded.Load(), s.pauses.Load(), s.scarcities.Load(), s.atStart, s.atEnd, ledger, s.largest.Load(),
 		whole.Round(100*time.Millisecond), load.Round(100*time.Millisecond))
 }

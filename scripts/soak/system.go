@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,10 +34,12 @@ type soak struct {
 	edits                       atomic.Int64
 	depths                      atomic.Int64
 	orders, questions, reloaded atomic.Int64
-	scarcities                  atomic.Int64
+	scarcities, pauses          atomic.Int64
 	atStart, atEnd              *use
 
-	starting sync.Mutex // of the whole system; while held, scheduler.conf may be bad
+	starting sync.Mutex   // of the whole system; while held, scheduler.conf, zmailer.conf or a table may be bad
+	settings sync.Mutex   // of zmailer.conf: who changes it, or has it bad for a while
+	bad      atomic.Int64 // grows when zmailer.conf turns bad, and when it is good again: odd while it is bad
 
 	mu      sync.Mutex
 	trouble []string       // what actors could not do
@@ -50,6 +54,7 @@ type soak struct {
 // submitters in the mix: by SMTP, by submit, and one for large messages.
 const (
 	smtpSubmitters = 4
+	strangers      = 2 // by SMTP from addresses that are not in RELAYNETS
 	programs       = 2
 	editors        = 2
 )
@@ -80,14 +85,32 @@ func newSoak(o options) (s *soak, err error) {
 	if err := s.serve(); err != nil {
 		return nil, err
 	}
-	s.mail = &suite.Suite{Bin: s.bin, Dir: s.dir, Hostname: hostname, Output: log, OnEvent: s.event,
-		Settings: map[string]string{"ROUTERPOLL": "1s", "HASHLEVELS": "0"}}
+	addr, err := ownAddr()
+	if err != nil {
+		return nil, err
+	}
+	s.mail = &suite.Suite{Bin: s.bin, Dir: s.dir, Hostname: hostname, SMTPAddr: addr, Output: log, OnEvent: s.event,
+		Settings: map[string]string{"ROUTERPOLL": "1s", "HASHLEVELS": "0", "RELAYNETS": "127.0.0.1/32", "RELAYDOMAINS": "relaydomains",
+			"GREYLISTDELAY": "1s", "ADDRESSVERIFYTIME": "1s"}}
 	s.hand = newHand(s)
 	s.mail.Files = s.configuration()
 	for n := range users {
 		s.mail.Users = append(s.mail.Users, fmt.Sprintf("u%d", n))
 	}
 	return s, s.mail.Init()
+}
+
+// ownAddr returns an address of loopback that no other program uses, for smtpserver or another
+// host, also not while that is down: who takes its port then would accept its mail.
+func ownAddr() (string, error) {
+	var err error
+	for range 100 {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:%d", 2+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250), 20000+rand.IntN(10000))); err == nil {
+			return l.Addr().String(), l.Close()
+		}
+	}
+	return "", err
 }
 
 func (s *soak) create(name string) (*os.File, error) {
@@ -124,7 +147,7 @@ func (s *soak) configuration() map[string]string {
 		fmt.Fprintf(&aliases, "box%d: %s/mail/box%d.mbox\n", n, s.dir, n)
 	}
 	fmt.Fprintf(&aliases, "tri: u0, u1, %s\n", triRemote)
-	return map[string]string{"routes": routes.String(), "aliases": aliases.String(), "scheduler.conf": fmt.Sprintf(schedulerConf, never)}
+	return map[string]string{"relaydomains": strings.Join(relayDomains(), "\n") + "\n", "routes": routes.String(), "aliases": aliases.String(), "scheduler.conf": fmt.Sprintf(schedulerConf, never)}
 }
 
 // schedulerConf tries again soon; mail for the host on one port expires soon too.
@@ -166,7 +189,7 @@ func (s *soak) broken() []string {
 
 // actorNames returns what -without takes.
 func actorNames() []string {
-	return []string{"smtp", "submit", "large", "outages", "killer", "editor", "depth", "clerk", "asker", "reloads", "scarce"}
+	return []string{"smtp", "strangers", "submit", "large", "outages", "killer", "editor", "depth", "clerk", "pauser", "asker", "reloads", "scarce"}
 }
 
 // load runs all actors for a time.
@@ -200,6 +223,11 @@ func (s *soak) load(ctx context.Context, length time.Duration) {
 	}
 	big := submitter(nil, true)
 	start("large", "large", func(ctx context.Context, d *dice) error { return s.largeOnes(ctx, d, big) })
+	for n := range strangers {
+		x := submitter(nil, false)
+		x.foreign = true
+		start("strangers", fmt.Sprint("stranger ", n), func(ctx context.Context, d *dice) error { return s.asStranger(ctx, d, x) })
+	}
 	for _, v := range s.servers {
 		start("outages", "outage "+v.name, v.outages)
 	}
@@ -211,6 +239,7 @@ func (s *soak) load(ctx context.Context, length time.Duration) {
 	for n := range clerks {
 		start("clerk", fmt.Sprint("clerk ", n), s.clerk)
 	}
+	start("pauser", "pauser", s.pauser)
 	start("asker", "asker", s.asker)
 	start("reloads", "reloads", s.reloads)
 	start("scarce", "scarce", s.scarce)

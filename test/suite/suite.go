@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"zmailer/internal/postoffice"
 	"zmailer/test/peer"
 )
 
@@ -379,14 +380,21 @@ func (s *Suite) Left() ([]string, error) {
 			return err
 		}
 		rel, err := filepath.Rel(s.PostOffice(), path)
-		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(rel, "owners/") &&
-			!strings.HasPrefix(rel, "ledger/") && !strings.HasPrefix(rel, "lastgood/") && !strings.HasPrefix(rel, "verify/") && (!strings.HasPrefix(rel, "imports/") || strings.HasPrefix(rel, "imports/import-")) && !strings.HasPrefix(rel, "orders/") && !strings.HasPrefix(rel, ".") && rel != "alarms" && rel != "suspensions" &&
-			!strings.HasPrefix(d.Name(), "reason.") {
+		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(d.Name(), "reason.") && isMail(rel) {
 			left = append(left, rel)
 		}
 		return err
 	})
 	return left, err
+}
+
+// noMail are places of the postoffice, files and directories, that hold no message.
+var noMail = []string{postoffice.Owners, postoffice.Ledger, postoffice.Orders, postoffice.Clients, postoffice.Verify, "lastgood", postoffice.AlarmFile, postoffice.SuspensionFile}
+
+// isMail reports whether a file of the postoffice is a message, or a part of one.
+func isMail(rel string) bool {
+	top, name, _ := strings.Cut(rel, "/")
+	return !strings.HasPrefix(rel, ".") && !slices.Contains(noMail, top) && (top != postoffice.Imports || strings.HasPrefix(name, "import-"))
 }
 
 // DropDrafts removes the quarantined drafts of submitters that were killed from the

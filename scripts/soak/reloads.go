@@ -27,6 +27,9 @@ func (s *soak) reloads(ctx context.Context, d *dice) (err error) {
 		inPlace, asked := d.chance(30), d.chance(60)
 		if d.chance(25) {
 			at := d.IntN(len(good))
+			if strings.HasSuffix(good[:at], "expiry=1") {
+				at++ // a second would be valid, and mail expire that is to be delivered
+			}
 			bad := good[:at]
 			if d.chance(60) {
 				bad = good[:at] + " nonsense=\"1\n" + good[at:]

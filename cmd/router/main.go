@@ -34,7 +34,8 @@ routed again after 5 minutes, then after twice as long each time (RESUBMIT), and
 after 3 days (RESUBMITEXPIRY). A message with a broken envelope, or one that has crashed
 ROUTERTRIES routers, is moved to $POSTOFFICE/postman/; the log has the reason.
 
-SIGTERM or SIGINT stops it after the messages in progress. The next router routes the
+SIGHUP makes it read zmailer.conf again and go by it after the messages in progress; what needs
+a restart (docs/reload.md) is named in the log. SIGTERM or SIGINT stops it after the messages in progress. The next router routes the
 messages of a killed one again. Exit codes: 0 stopped by a signal, or done (--once),
 1 disk error, 64 bad flags, 78 bad configuration, a bad table or
 no postoffice.`
@@ -73,7 +74,7 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
-	store := keeper(c, settings, log)
+	follower := keep(c, settings, log)
 	cfg, err := router.ConfigFrom(settings)
 	if err != nil {
 		return err
@@ -84,13 +85,11 @@ func run(c *cli.Context) error {
 	if answer := question(c); answer != nil {
 		return answer(c, settings, cfg)
 	}
-	if c.IsSet("workers") {
-		if cfg.Workers = c.Int("workers"); cfg.Workers < 1 {
-			return cli.Exit("--workers: it must be a number above 0", config.ExitUsage)
-		}
+	if err := applyFlags(c, &cfg); err != nil {
+		return err
 	}
-	cfg.Unsorted, cfg.Once, cfg.StrictStart = c.Bool("s"), c.Bool("once"), c.Bool("strict")
-	cfg.Log, cfg.Service, cfg.Loaded = log, sdnotify.FromEnvironment(log), store.Settle
+	cfg.Log, cfg.Service = log, sdnotify.FromEnvironment(log)
+	follow(c, &cfg, follower)
 	machine.Share()
 	gone, err := enterSandbox(settings, &cfg, log)
 	if err != nil {

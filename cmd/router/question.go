@@ -2,11 +2,9 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 
 	"github.com/urfave/cli/v2"
 
-	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/router"
 	"zmailer/internal/stage/router/route"
@@ -30,12 +28,4 @@ func checkConfig(c *cli.Context, settings *config.Config, cfg router.Config) err
 	}
 	fmt.Fprintln(c.App.Writer, "the router's tables can be used")
 	return nil
-}
-
-// keeper has tables saved that can be used, but not of those who only check or open files.
-func keeper(c *cli.Context, settings *config.Config, log *slog.Logger) *lastgood.Store {
-	if c.Bool("check-config") || c.Bool(openFilesFlag) {
-		return nil
-	}
-	return lastgood.Use(settings, "router", log)
 }

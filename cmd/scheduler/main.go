@@ -33,8 +33,9 @@ in PATH. It marks recipients and appends lines in the work specifications, submi
 through $POSTOFFICE/public/ to router/, and logs to standard error, with one line for the
 outcome of each recipient.
 
-scheduler.conf is read again when it changes, and at SIGHUP; a file with errors is refused,
-and the previous one stays in force. One scheduler serves a postoffice; a second one exits
+scheduler.conf is read again when it changes, and at SIGHUP, as zmailer.conf is then; agents
+whose settings have changed are replaced when they have finished their deliveries. A file with
+errors is refused, and the previous one stays in force. One scheduler serves a postoffice; a second one exits
 and names the first. SIGTERM or SIGINT stops it: it begins no new deliveries and waits for
 those in progress. After a kill the next start continues with the same state. Exit codes:
 0 stopped by a signal, 1 another scheduler runs, or disk error, 64 bad flags, 78 bad
@@ -76,6 +77,12 @@ func run(c *cli.Context) error {
 	if c.Bool("check-config") {
 		return checkConfig(settings, c.App.Writer, os.Stderr)
 	}
+	log, err := logging.New(os.Stderr, settings.LogFormat(), settings.String("LOGLEVEL", ""), "scheduler")
+	if err != nil {
+		return cli.Exit(err, config.ExitConfig)
+	}
+	defer logging.Flush(log)
+	follower := lastgood.Follow(settings, "scheduler", lastgood.Use(settings, "scheduler", log), log, func() (*config.Config, error) { return config.FromCLI(c) })
 	cfg, err := scheduler.ConfigFrom(settings)
 	if err != nil {
 		return err
@@ -83,13 +90,8 @@ func run(c *cli.Context) error {
 	if err := applyStart(c, &cfg); err != nil {
 		return err
 	}
-	cfg.Start.Strict, cfg.Reread.Ask = c.Bool("strict"), hangups()
-	cfg.Log, err = logging.New(os.Stderr, settings.LogFormat(), settings.String("LOGLEVEL", ""), "scheduler")
-	if err != nil {
-		return cli.Exit(err, config.ExitConfig)
-	}
-	defer logging.Flush(cfg.Log)
-	lastgood.Use(settings, "scheduler", cfg.Log)
+	cfg.Start.Strict, cfg.Log = c.Bool("strict"), log
+	cfg.Reread.Ask, cfg.Reread.Read = config.Hangups(), scheduler.Reread(settings, cfg.Conf, follower)
 	cfg.Service = sdnotify.FromEnvironment(cfg.Log)
 	machine.Share()
 	if err := enterSandbox(settings, &cfg); err != nil {

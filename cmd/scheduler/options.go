@@ -3,10 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -71,11 +68,4 @@ func checkConfig(settings *config.Config, stdout, stderr io.Writer) error {
 func checkTLSPolicy(policy string) error {
 	_, err := tlspolicy.ParsePolicy(policy, "")
 	return err
-}
-
-// hangups returns the signals that ask for scheduler.conf to be read again.
-func hangups() <-chan os.Signal {
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, syscall.SIGHUP)
-	return c
 }

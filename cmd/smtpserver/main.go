@@ -35,8 +35,8 @@ LIMITS, HELP and, if configured, STARTTLS, REQUIRETLS, AUTH and ETRN.
 
 A full disk gets reply 452 and any other local error 451: the client keeps the message.
 SIGTERM or SIGINT stops it: it accepts no new connections and finishes open transactions.
-SIGHUP makes it read zmailer.conf again: the settings hold for new connections, except
-addresses, POSTOFFICE and others that conf-read in the log names as for a restart.
+SIGHUP makes it read zmailer.conf again: the settings hold for new connections, except those that
+need a restart (docs/reload.md); conf-read in the log names them.
 Exit codes: 0 stopped by a signal, 1 cannot listen or continue, 64 bad flags, 78 bad
 configuration or no postoffice.`
 
@@ -81,18 +81,19 @@ func run(c *cli.Context) error {
 		return err
 	}
 	store.OpenBy(opener.Open)
-	cfg, err := configure(c, settings, log)
+	cfg, err := configure(c, settings, log, opener)
 	if err != nil {
 		return err
 	}
-	cfg.Loaded = store.Settle
 	if c.Bool("test-access") {
 		return testAccess(c, cfg)
 	}
-	cfg.Service, cfg.Hangup = sdnotify.FromEnvironment(log), hangups()
-	cfg.Reread = func() (smtpserver.Config, []string, error) { return reread(c, store, log) }
+	cfg.Service, cfg.Hangup = sdnotify.FromEnvironment(log), config.Hangups()
+	follower := lastgood.Follow(settings, "smtpserver", store, log, func() (*config.Config, error) { return config.FromCLI(c) })
+	cfg.Follow, cfg.Loaded = follower, follower.Settle
+	cfg.Reread = func() (smtpserver.Config, error) { return reread(c, follower, log, opener) }
 	if cfg.Activated, err = listen.Activated(); err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}
-	return serve(c.Context, settings, cfg, opener)
+	return serve(c.Context, settings, cfg)
 }

@@ -2,20 +2,20 @@ package main
 
 import (
 	"log/slog"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/keys"
+	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/smtpserver"
+	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
 	"zmailer/internal/stage/smtpserver/session"
 )
 
 // configure makes the configuration of settings and flags.
-func configure(c *cli.Context, settings *config.Config, log *slog.Logger) (smtpserver.Config, error) {
+func configure(c *cli.Context, settings *config.Config, log *slog.Logger, opener *keys.Client) (smtpserver.Config, error) {
 	cfg, err := smtpserver.ConfigFrom(settings)
 	if err != nil {
 		return cfg, err
@@ -31,31 +31,19 @@ func configure(c *cli.Context, settings *config.Config, log *slog.Logger) (smtps
 	}
 	cfg.ReadTimeout, cfg.WriteTimeout, cfg.StopTimeout = c.Duration("timeout"), c.Duration("timeout"), c.Duration("stop-timeout")
 	cfg.Log = log
+	if cfg.Access.Probe != nil {
+		cfg.Access.Probe.Command = agents.Prober(settings, rcptcheck.ProbeCommand)
+		cfg.Access.Probe.Attach = opener.Attach
+	}
 	return cfg, nil
 }
 
-// hangups returns the signals that ask for zmailer.conf to be read again.
-func hangups() <-chan os.Signal {
-	c := make(chan os.Signal, 1) // further ones while one is answered are one
-	signal.Notify(c, syscall.SIGHUP)
-	return c
-}
-
-// reread reads zmailer.conf again, and returns the names of the settings that have changed
-// since it was read last.
-func reread(c *cli.Context, store *lastgood.Store, log *slog.Logger) (cfg smtpserver.Config, changed []string, err error) {
-	var kept *config.Kept
-	settings, err := config.FromCLI(c)
+// reread reads zmailer.conf again.
+func reread(c *cli.Context, follower *lastgood.Follower, log *slog.Logger, opener *keys.Client) (cfg smtpserver.Config, err error) {
+	settings, err := follower.Read()
 	if err != nil {
-		return cfg, nil, err
+		return cfg, err
 	}
-	if store != nil {
-		if kept = store.Last(settings.File); kept != nil {
-			changed = settings.Changed(kept.Text)
-		}
-		settings.SetKeeper(store)
-	}
-	cfg, err = configure(c, settings, log)
-	cfg.Loaded = func() { store.Follows(settings) }
-	return cfg, changed, settings.Locate(err)
+	cfg, err = configure(c, settings, log, opener)
+	return cfg, settings.Locate(err)
 }

@@ -67,12 +67,37 @@ func opened[T any](arguments func(*cli.Context) (T, error), do func(*cli.Context
 		if err != nil {
 			return err
 		}
-		po, err := view.OpenPostOffice(settings)
+		return withTarget(settings, func(t *target) error { return do(c, t, args) })
+	}
+}
+
+// withTarget opens the postoffice for do.
+func withTarget(settings *config.Config, do func(*target) error) error {
+	po, err := view.OpenPostOffice(settings)
+	if err != nil {
+		return err
+	}
+	defer closeFS(po)
+	return do(&target{po, settings.PostOffice(), settings})
+}
+
+// openedAnyway is opened for a command that is needed most when zmailer.conf cannot be used: it
+// goes on with the settings that can, and returns the errors at the end.
+func openedAnyway[T any](arguments func(*cli.Context) (T, error), do func(*cli.Context, *target, T) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		args, err := arguments(c)
 		if err != nil {
 			return err
 		}
-		defer closeFS(po)
-		return do(c, &target{po, settings.PostOffice(), settings}, args)
+		settings, err := config.FromCLI(c)
+		if settings == nil || settings.File == "" && err != nil {
+			return err
+		}
+		derr := withTarget(settings, func(t *target) error { return do(c, t, args) })
+		if err != nil {
+			return err
+		}
+		return derr
 	}
 }
 

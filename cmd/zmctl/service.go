@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -18,12 +16,10 @@ import (
 	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/setup"
 	"zmailer/internal/admin/view"
-	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/run/supervise"
-	"zmailer/internal/stage/tasmtp"
 	"zmailer/internal/ui/text"
 )
 
@@ -221,134 +217,6 @@ func logFlags(c *cli.Context) []string {
 		}
 	}
 	return args
-}
-
-func reloadCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "reload",
-		Usage:     "make the scheduler read scheduler.conf again, and reopen the log",
-		UsageText: "zmctl reload [DAEMON...]",
-		Description: `Sends SIGHUP to the scheduler of this postoffice, which reads scheduler.conf without
-interrupting deliveries. A file with errors is refused (conf-refused in the log), and the old
-configuration stays; zmctl check-config checks the file in advance. Without a reload the
-scheduler reads a changed file within seconds. Then zmctl run reopens LOGFILE, as
-logrotate(8) requires after a rotation.
-
-router and smtpserver read changed tables and certificates automatically. smtpserver reads
-zmailer.conf again, if zmctl run started it: settings hold for new connections, except those
-that conf-read in its log names as for a restart (with systemd: systemctl reload
-zmailer-smtpserver). For router and scheduler the command names the settings that have changed
-since they were started, and zmctl restart applies them. It checks the configuration first, as zmctl
-check-config does; if there are errors it reopens LOGFILE alone.
-
-Exit codes: 0 the signal was sent, 1 no scheduler is running, or the log cannot be opened, 64
-bad arguments, 78 the configuration cannot be used.`,
-		Action: runReload,
-	}
-}
-
-func runReload(c *cli.Context) error {
-	names := c.Args().Slice()
-	if err := checkDaemons(names); err != nil {
-		return err
-	}
-	settings, err := config.FromCLI(c)
-	if err := usable(c, settings, err, check.Restart); err != nil {
-		if settings == nil {
-			return err
-		}
-		// A rotated log would grow until the configuration is mended.
-		return errors.Join(err, reopenLog(c, settings.PostOffice()))
-	}
-	p, dir, err := open(c)
-	if err != nil {
-		return err
-	}
-	defer closeFS(p)
-	reportChanged(c, settings)
-	forgetUnnamed(settings)
-	for _, name := range names {
-		if name == "router" {
-			fmt.Fprintf(c.App.Writer, "%s reads changed tables automatically; for zmailer.conf use zmctl restart %s\n", name, name)
-		}
-	}
-	if len(names) == 0 || slices.Contains(names, "smtpserver") {
-		st, err := service.Ask(c.Context, dir, service.Request{Do: "hangup", Daemons: []string{"smtpserver"}})
-		switch {
-		case errors.Is(err, service.ErrNoRun): // systemctl reload zmailer-smtpserver
-		case err != nil:
-			return err
-		case st != nil:
-			fmt.Fprintln(c.App.Writer, "smtpserver reads zmailer.conf for new connections; its log has conf-read, with what needs a restart, or conf-refused")
-		}
-	}
-	if len(names) > 0 && !slices.Contains(names, "scheduler") {
-		return nil
-	}
-	err = hangUpScheduler(c, view.New(p, time.Now()))
-	// The log is reopened even if the scheduler is stopped.
-	return errors.Join(err, reopenLog(c, dir))
-}
-
-// reopenLog has the zmctl run of a postoffice reopen LOGFILE, if there is one.
-func reopenLog(c *cli.Context, dir string) error {
-	st, err := service.Ask(c.Context, dir, service.Request{Do: "reopen"})
-	if errors.Is(err, service.ErrNoRun) {
-		return nil
-	}
-	if err == nil && st != nil && st.Log != "" {
-		fmt.Fprintln(c.App.Writer, "the log continues in", st.Log)
-	}
-	return err
-}
-
-// reportChanged names the settings that have changed since each daemon was started.
-func reportChanged(c *cli.Context, settings *config.Config) {
-	for _, daemon := range service.Daemons() {
-		store, err := lastgood.Open(settings.PostOffice(), daemon, slog.New(slog.DiscardHandler))
-		if err != nil {
-			continue // it has saved nothing
-		}
-		kept := store.Last(settings.File)
-		if kept == nil {
-			continue
-		}
-		if names := settings.Changed(kept.Text); len(names) > 0 {
-			fmt.Fprintf(c.App.Writer, "%s goes by older values of %s; zmctl restart %s applies them\n", daemon, strings.Join(names, ", "), daemon)
-		}
-	}
-}
-
-// forgetUnnamed removes copies and notes about files that agents do not read any more. Agents do
-// that, too, but perhaps none is started for days.
-func forgetUnnamed(settings *config.Config) {
-	files, err := tasmtp.NamedFiles(settings)
-	if err != nil {
-		return // it was checked a moment ago; the next agent does it
-	}
-	if store, err := lastgood.Open(settings.PostOffice(), "ta-smtp", slog.New(slog.DiscardHandler)); err == nil {
-		store.Only(append(files, settings.File))
-	}
-}
-
-// hangUpScheduler makes the scheduler read its configuration.
-func hangUpScheduler(c *cli.Context, s *view.Spool) error {
-	f, err := s.Stat(".", ".pid.scheduler")
-	pid, held := 0, false
-	if err == nil {
-		pid, held = s.Holder(f)
-	}
-	if err != nil && !errors.Is(err, view.ErrMoved) {
-		return fmt.Errorf("find the scheduler: %w", err)
-	}
-	if !held || pid <= 0 {
-		return errors.New("no scheduler is running; the next one reads the file when it starts")
-	}
-	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
-		return fmt.Errorf("signal the scheduler, pid %d: %w", pid, err)
-	}
-	fmt.Fprintf(c.App.Writer, "the scheduler, pid %d, reads scheduler.conf; its log has conf-read or conf-refused\n", pid)
-	return nil
 }
 
 func freezeServiceCommand() *cli.Command {

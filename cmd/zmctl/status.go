@@ -40,9 +40,9 @@ end: mail that is too old, makes no progress, or is incomplete
 (docs/alarms.md).
 
 Exit codes: 0 shown, 1 there are alarms, a daemon has exited unexpectedly, or the postoffice
-cannot be read, 64 bad arguments, 78 bad configuration or no postoffice.`,
+cannot be read, 64 bad arguments, 78 bad configuration (shown nevertheless) or no postoffice.`,
 		Flags:  []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print one JSON object"}},
-		Action: opened(none, runStatus),
+		Action: openedAnyway(none, runStatus),
 	}
 }
 

@@ -100,9 +100,7 @@ func (r *Run) do(ctx context.Context, q Request) *Answer {
 	case "reopen":
 		err = r.reopen()
 	case "hangup":
-		for _, name := range q.Daemons {
-			err = errors.Join(err, r.s.Signal(name, syscall.SIGHUP))
-		}
+		err = r.hangUp(q.Daemons)
 	default:
 		err = fmt.Errorf("unknown request %q; this zmctl run may be of an older version", q.Do)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/disk/socket"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
@@ -89,6 +90,7 @@ func NewRun(ctx context.Context, o Options) (r *Run, err error) {
 		return r, o.Settings.Invalid("LOG", "or LOGLEVEL cannot be used", err)
 	}
 	r.ends = append(r.ends, func() { logging.Flush(r.s.Log) })
+	lastgood.Follow(o.Settings, Supervisor, lastgood.Use(o.Settings, Supervisor, r.s.Log), r.s.Log, nil) // it never reads again: zmctl reload compares
 	if unreachable == nil {
 		r.listener, unreachable = socket.Listen(filepath.Join(dir, ControlSocket), 0o600)
 	}
@@ -215,9 +217,17 @@ func (r *Run) handle(sig os.Signal) {
 	}
 }
 
-// reload reopens the log and has scheduler and smtpserver read their configuration.
+// reload reopens the log and has the daemons read their configuration.
 func (r *Run) reload() error {
-	return errors.Join(r.reopen(), r.s.Signal("scheduler", syscall.SIGHUP), r.s.Signal("smtpserver", syscall.SIGHUP))
+	return errors.Join(r.reopen(), r.hangUp(Daemons()))
+}
+
+// hangUp has daemons read their configuration.
+func (r *Run) hangUp(names []string) (err error) {
+	for _, name := range names {
+		err = errors.Join(err, r.s.Signal(name, syscall.SIGHUP))
+	}
+	return err
 }
 
 // reopen continues in the log file that has taken the place of a rotated one.

@@ -96,18 +96,7 @@ func Use(settings *config.Config, program string, log *slog.Logger) *Store {
 		return nil
 	}
 	settings.SetKeeper(s)
-	s.Follows(settings)
 	return s
-}
-
-// Follows notes what zmailer.conf the program goes by, for zmctl reload to compare.
-func (s *Store) Follows(settings *config.Config) {
-	if s == nil {
-		return
-	}
-	if text, err := os.ReadFile(settings.File); err == nil {
-		s.Good(settings.File, text, uint32(os.Geteuid()), nil)
-	}
 }
 
 // Open opens the store in a postoffice, and makes what is missing for its owner.
@@ -133,6 +122,14 @@ func Open(postoffice, program string, log *slog.Logger) (*Store, error) {
 func New(disk durable.FS, program string, now func() time.Time, log *slog.Logger) *Store {
 	return &Store{fs: disk, dir: Dir + "/" + program, program: program, now: now, log: log,
 		sums: map[string]string{}, until: map[string]time.Time{}, wrong: map[string]string{}, seen: map[string]bool{}}
+}
+
+// Close closes the postoffice's directory.
+func (s *Store) Close() error {
+	if c, ok := s.fs.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
 }
 
 func name(path string) string {

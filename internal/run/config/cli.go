@@ -90,6 +90,13 @@ func Main(app *cli.App) {
 	os.Exit(run(app, os.Args, os.Stderr))
 }
 
+// Hangups returns the signals that ask a daemon to read its configuration again.
+func Hangups() <-chan os.Signal {
+	c := make(chan os.Signal, 1) // further ones while one is answered are one
+	signal.Notify(c, syscall.SIGHUP)
+	return c
+}
+
 // withhold keeps descriptors that whoever started us left open from what we start ourselves,
 // users' programs in the end: but for the first three it gets what it is given. A kernel
 // before Linux 5.11 knows no such call; then what was left open stays so.

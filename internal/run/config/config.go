@@ -67,9 +67,11 @@ type Config struct {
 	Dir  string // where the other files are; "" if the embedded defaults are used
 
 	values  map[string]value
+	source  []byte // of File
 	retired []*Error
 	doubled []*Error
 	keeper  Keeper
+	onRead  func(name string) // nil: reads are not observed
 }
 
 // Retired returns the settings of the file that are read and ignored, with the reason.

@@ -41,7 +41,7 @@ func load(path string, fixed map[string]string) (*Config, error) {
 		}
 		return nil, &Error{File: abs, Reason: "cannot be read", Err: err}
 	}
-	c.File, c.Dir = abs, filepath.Dir(abs)
+	c.File, c.Dir, c.source = abs, filepath.Dir(abs), text
 	return c, c.parse(abs, string(text))
 }
 
@@ -172,14 +172,9 @@ func quote(text string) string {
 
 // Changed returns the names of the settings whose values in c differ from those of another text
 // of zmailer.conf, in the order of Variables. What the command line has set is left out.
-func (c *Config) Changed(text []byte) (names []string) {
+func (c *Config) Changed(text []byte) []string {
 	old := &Config{File: c.File, Dir: c.Dir, values: map[string]value{}}
 	// An old text was right when it was kept; what is wrong now is reported elsewhere.
 	_ = old.parse(c.File, string(text))
-	for _, v := range Variables() {
-		if now := c.values[v.Name]; !now.fixed && now.text != old.values[v.Name].text {
-			names = append(names, v.Name)
-		}
-	}
-	return names
+	return c.ChangedFrom(old)
 }

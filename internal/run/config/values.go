@@ -32,7 +32,7 @@ func (c *Config) Hostname() (string, error) {
 // String returns a value, def if it is not set or empty. ${NAME} refers to earlier
 // values.
 func (c *Config) String(name, def string) string {
-	if v := c.values[name]; v.text != "" {
+	if v, _ := c.get(name); v.text != "" {
 		return v.text
 	}
 	return def
@@ -49,7 +49,7 @@ func (c *Config) LogFormat() string {
 // Text returns a value, def if it is not set. Other than with String, a setting that was
 // set to nothing is nothing.
 func (c *Config) Text(name, def string) string {
-	if v, ok := c.values[name]; ok {
+	if v, ok := c.get(name); ok {
 		return v.text
 	}
 	return def

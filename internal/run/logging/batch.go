@@ -77,32 +77,33 @@ func (b *batch) flush() {
 	}
 }
 
-// batched gives lines to a batch; those that matter are written before it returns, with
-// all that were before them.
-type batched struct {
+// output gives lines to a batch, if there is one; those that matter are written before it
+// returns, with all that were before them.
+type output struct {
 	slog.Handler
-	b *batch
+	b         *batch // nil: the handler writes each line at once
+	threshold *slog.LevelVar
 }
 
-func (h *batched) Handle(ctx context.Context, r slog.Record) error {
+func (h *output) Handle(ctx context.Context, r slog.Record) error {
 	err := h.Handler.Handle(ctx, r)
-	if r.Level >= slog.LevelWarn {
+	if h.b != nil && r.Level >= slog.LevelWarn {
 		h.b.flush()
 	}
 	return err
 }
 
-func (h *batched) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &batched{h.Handler.WithAttrs(attrs), h.b}
+func (h *output) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &output{h.Handler.WithAttrs(attrs), h.b, h.threshold}
 }
 
-func (h *batched) WithGroup(name string) slog.Handler {
-	return &batched{h.Handler.WithGroup(name), h.b}
+func (h *output) WithGroup(name string) slog.Handler {
+	return &output{h.Handler.WithGroup(name), h.b, h.threshold}
 }
 
 // Flush writes the lines of a Logger that New has made, before its program ends.
 func Flush(log *slog.Logger) {
-	if h, ok := log.Handler().(*batched); ok {
+	if h, ok := log.Handler().(*output); ok && h.b != nil {
 		h.b.flush()
 	}
 }

@@ -44,7 +44,9 @@ func New(w io.Writer, format, level, program string) (*slog.Logger, error) {
 		b.journal = isJournal(f)
 		w = b
 	}
-	opts := &slog.HandlerOptions{Level: least}
+	threshold := &slog.LevelVar{}
+	threshold.Set(least)
+	opts := &slog.HandlerOptions{Level: threshold}
 	var out slog.Handler
 	switch format {
 	case "text":
@@ -52,18 +54,24 @@ func New(w io.Writer, format, level, program string) (*slog.Logger, error) {
 	case "json":
 		out = slog.NewJSONHandler(w, opts)
 	case "postfix":
-		out = newPostfix(w, least)
+		out = newPostfix(w, threshold)
 	case "tint":
 		out = tint.NewTextHandler(w, &tint.Options{
-			Level: least, TimeFormat: "15:04:05.000", NoColor: os.Getenv("NO_COLOR") != "",
+			Level: threshold, TimeFormat: "15:04:05.000", NoColor: os.Getenv("NO_COLOR") != "",
 		})
 	default:
 		return nil, fmt.Errorf("log format %q: it must be auto, text, json, tint or postfix", format)
 	}
-	if b != nil {
-		out = &batched{out, b}
+	return slog.New(&output{out, b, threshold}).With("program", program), nil
+}
+
+// SetLevel changes the lowest level of what a Logger that New has made, and those made of it, log.
+func SetLevel(log *slog.Logger, level string) {
+	if h, ok := log.Handler().(*output); ok {
+		if least, err := parseLevel(level); err == nil {
+			h.threshold.Set(least)
+		}
 	}
-	return slog.New(out).With("program", program), nil
 }
 
 func parseLevel(level string) (slog.Level, error) {

@@ -16,7 +16,7 @@ import (
 // programs like pflogsumm read of a message is spelled as there, everything else as
 // "event key=value".
 type postfix struct {
-	level   slog.Level
+	level   slog.Leveler
 	host    string
 	pid     string
 	program string
@@ -26,7 +26,7 @@ type postfix struct {
 	w  io.Writer
 }
 
-func newPostfix(w io.Writer, level slog.Level) *postfix {
+func newPostfix(w io.Writer, level slog.Leveler) *postfix {
 	host, err := os.Hostname()
 	if host, _, _ = strings.Cut(host, "."); err != nil || host == "" {
 		host = "localhost"
@@ -35,7 +35,7 @@ func newPostfix(w io.Writer, level slog.Level) *postfix {
 }
 
 // Enabled implements slog.Handler.
-func (h *postfix) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+func (h *postfix) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level.Level() }
 
 // WithGroup implements slog.Handler; our programs have no groups.
 func (h *postfix) WithGroup(string) slog.Handler { return h }

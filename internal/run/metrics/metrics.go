@@ -142,8 +142,15 @@ func (s *Set) Counter(name, help string, labels ...string) *Counters {
 	if s == nil {
 		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.families {
+		if c, ok := f.(*Counters); ok && c.v.name == name {
+			return c // what is made anew at a reload counts on
+		}
+	}
 	c := &Counters{newVector(name, help, labels, func() *Counter { return &Counter{} })}
-	s.add(c)
+	s.families = append(s.families, c)
 	return c
 }
 

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -70,6 +71,11 @@ type Config struct {
 	PostmanKeep time.Duration
 	// Loaded is called when all tables were read. May be nil.
 	Loaded func()
+	// Hangup asks for the settings to be read again, by Reread; Follow is notified of what came of
+	// it. May be nil.
+	Hangup <-chan os.Signal
+	Reread func() (Config, error)
+	Follow Follower
 	// Ledger is called for each message that is handed over. Run makes one; nil: none.
 	Ledger *ledger.Journal
 }
@@ -123,6 +129,25 @@ type Router struct {
 
 // New takes an owner number in the postoffice and reads the tables.
 func New(p *postoffice.PostOffice, c Config) (r *Router, err error) {
+	c.setDefaults()
+	c.Log = c.Metrics.Log(c.Log)
+	r = &Router{c: c, po: p, base: context.Background(), meters: newMeters(c.Metrics), reported: map[finding]struct{}{}}
+	if r.engine, err = route.New(p, c.Config); err != nil {
+		return nil, err
+	}
+	if c.Loaded != nil {
+		c.Loaded()
+	}
+	if r.owner, err = p.Owners.Take("router"); err != nil {
+		return nil, errors.Join(fmt.Errorf("start router: %w", err), r.engine.Close())
+	}
+	p.OnRenumber(c.Ledger.Moved)
+	p.Submissions.Limit(c.MaxSize)
+	return r, nil
+}
+
+// setDefaults fills in what c leaves open.
+func (c *Config) setDefaults() {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -141,20 +166,6 @@ func New(p *postoffice.PostOffice, c Config) (r *Router, err error) {
 	if c.Tries <= 0 {
 		c.Tries = postoffice.DefaultTries
 	}
-	c.Log = c.Metrics.Log(c.Log)
-	r = &Router{c: c, po: p, base: context.Background(), meters: newMeters(c.Metrics), reported: map[finding]struct{}{}}
-	if r.engine, err = route.New(p, c.Config); err != nil {
-		return nil, err
-	}
-	if c.Loaded != nil {
-		c.Loaded()
-	}
-	if r.owner, err = p.Owners.Take("router"); err != nil {
-		return nil, errors.Join(fmt.Errorf("start router: %w", err), r.engine.Close())
-	}
-	p.OnRenumber(c.Ledger.Moved)
-	p.Submissions.Limit(c.MaxSize)
-	return r, nil
 }
 
 // Close gives the owner number back. Claims still held are stale from now on.

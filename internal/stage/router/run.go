@@ -33,10 +33,10 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	r.secure()
-	var stop context.CancelCauseFunc
-	r.base, stop = context.WithCancelCause(context.Background())
-	defer context.AfterFunc(ctx, func() { stop(errStopped) })()
 	if c.Once {
+		var stop context.CancelCauseFunc
+		r.base, stop = context.WithCancelCause(context.Background())
+		defer context.AfterFunc(ctx, func() { stop(errStopped) })()
 		rerr := errors.Join(r.Recover(), r.pickUpAll())
 		_, err := r.RouteAll()
 		return errors.Join(rerr, err)
@@ -45,16 +45,20 @@ func Run(ctx context.Context, c Config) (err error) {
 		return &config.Error{File: c.PostOffice, Reason: "ROUTERDIRS cannot be used; zmctl init, run by the postoffice's owner, makes what is missing", Err: err}
 	}
 	defer c.Metrics.Serve(c.PostOffice, socket.ListenAlone, r.c.Log)()
-	r.serve(ctx, filepath.Join(c.PostOffice, p.Router.Dir()))
+	r.rounds(ctx, filepath.Join(c.PostOffice, p.Router.Dir()))
 	return nil
 }
 
 // serve routes what appears in dir, the path of router/, and in the directories beside
-// it until ctx is done.
-func (r *Router) serve(ctx context.Context, dir string) {
+// it until ctx is done. again: a reload has read other settings.
+func (r *Router) serve(ctx context.Context, dir string, again bool) {
 	hints := watch.Open([]string{dir}, r.c.Poll, isHinted, r.c.Log)
 	defer hints.Close()
-	r.c.Log.Info("started", "dir", dir, "owner", r.owner.Number(), "workers", r.c.Workers)
+	if again {
+		r.c.Log.Info("conf-read", r.c.Follow.Accept()...)
+	} else {
+		r.c.Log.Info("started", "dir", dir, "owner", r.owner.Number(), "workers", r.c.Workers)
+	}
 	d := newDispatcher(r, hints)
 	inboxes := r.po.Submissions.Inboxes()
 	for i, inbox := range inboxes {
@@ -76,9 +80,7 @@ func (r *Router) serve(ctx context.Context, dir string) {
 	}
 	defer r.c.Service.Watch(hints.Interrupt)()
 	r.c.Service.Ready("routes %s with %d workers", dir, r.c.Workers)
-	defer context.AfterFunc(ctx, r.c.Service.Stopping)()
 	d.run(ctx)
-	r.c.Log.Info("stopped")
 }
 
 // isMessage reports whether a name in router/ can be claimed.

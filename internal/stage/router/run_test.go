@@ -23,7 +23,7 @@ func (o *office) start(t *testing.T, r *Router) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		r.serve(ctx, filepath.Join(o.dir, postoffice.Router))
+		r.rounds(ctx, filepath.Join(o.dir, postoffice.Router))
 	}()
 	stop = func() {
 		cancel()

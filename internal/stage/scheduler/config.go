@@ -12,40 +12,104 @@ import (
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/engine"
+	"zmailer/internal/stage/scheduler/store"
 )
 
 // defaultKeepRemoved is how long messages that an operator removed stay in removed/.
 const defaultKeepRemoved = 3 * 24 * time.Hour
 
+// Follower reads zmailer.conf again, as a lastgood.Follower does.
+type Follower interface {
+	Read() (*config.Config, error) // Accept or Refuse follows
+	Accept() (attrs []any)
+	Refuse(err error)
+}
+
 // ConfigFrom makes a Config, but for Log, of zmailer.conf and the scheduler.conf
 // beside it. Its error joins an *config.Error for each setting and line that cannot be used.
 func ConfigFrom(c *config.Config) (engine.Config, error) {
 	s := config.NewReader(c)
-	host := s.Hostname()
-	// It does not stay root, where the agent launcher does.
-	root := rootStarts()
-	first, err := conf.Load(c, root)
+	first, err := loadConf(c, nil)
 	s.Add(err)
+	out := engine.Config{
+		Dir: c.PostOffice(), HashLevels: s.Int("HASHLEVELS", 0), Strict: c.String("SYNC", "normal") == "strict", Conf: first, ZConfig: c.File,
+		StopTimeout: engine.DefaultStopTimeout, Look: s.Duration("SCHEDULERPOLL", engine.DefaultLook), MonitorEvery: engine.DefaultMonitorEvery,
+		Metrics: metrics.New("scheduler", s.Metrics("scheduler")), Reread: engine.Reread{File: c.Path("scheduler.conf")},
+	}
+	var site store.Site
+	site, out.Alarms = changeable(c, s)
+	out.Hostname, out.Postmaster, out.Resolver, out.KeepRemoved = site.Hostname, site.Postmaster, site.Resolver, site.KeepRemoved
+	return out, s.Err()
+}
+
+// loadConf reads scheduler.conf. first is the one of the start; nil: this is the start.
+func loadConf(c *config.Config, first *conf.File) (*conf.File, error) {
+	// It does not stay root, where the agent launcher does.
+	f, err := conf.Load(c, rootStarts())
+	if err == nil && first != nil && first.Name == c.Path("scheduler.conf") && f.Name != first.Name {
+		err = &config.Error{File: first.Name, Reason: "it is gone; the built-in one is used by a start alone"}
+	}
+	note(c, f, err, first != nil)
+	return f, err
+}
+
+// note has the settings' Keeper raise an alarm about a scheduler.conf that cannot be used, or end
+// it. held: the one before stays in use; a start takes no copy.
+func note(c *config.Config, f *conf.File, err error, held bool) {
+	path := c.Path("scheduler.conf")
+	if k := c.Keeper(); k != nil && path != "" {
+		switch {
+		case err != nil:
+			k.Bad(path, err, held)
+		case f.Name == path:
+			k.Good(path, []byte(f.Text), 0, nil)
+		default:
+			k.Good(path, nil, 0, nil)
+		}
+	}
+}
+
+// changeable reads the settings that a reload may change.
+func changeable(c *config.Config, s *config.Reader) (store.Site, alarm.Limits) {
+	host := s.Hostname()
 	limits, err := alarm.ParseLimits(c.String("ALARMS", ""))
 	s.Use("ALARMS", err)
 	master := c.String("POSTMASTER", "postmaster")
 	if !strings.Contains(master, "@") {
 		master += "@" + host
 	}
-	out := engine.Config{
-		Dir: c.PostOffice(), HashLevels: s.Int("HASHLEVELS", 0), Strict: c.String("SYNC", "normal") == "strict", Conf: first, ZConfig: c.File,
-		Hostname: host, Postmaster: master, StopTimeout: engine.DefaultStopTimeout, Look: s.Duration("SCHEDULERPOLL", engine.DefaultLook),
-		KeepRemoved: s.Duration("REMOVEDKEEP", defaultKeepRemoved), Alarms: limits, MonitorEvery: engine.DefaultMonitorEvery, Resolver: c.String("RESOLVER", ""),
-		Metrics: metrics.New("scheduler", s.Metrics("scheduler")),
-		Reread: engine.Reread{File: c.Path("scheduler.conf"), Read: func() (*conf.File, error) {
-			next, err := conf.Load(c, root)
-			if err == nil && first.Name == c.Path("scheduler.conf") && next.Name != first.Name {
-				return nil, &config.Error{File: first.Name, Reason: "it is gone; the built-in one is used by a start alone"}
+	return store.Site{Hostname: host, Postmaster: master, Resolver: c.String("RESOLVER", ""), KeepRemoved: s.Duration("REMOVEDKEEP", defaultKeepRemoved)}, limits
+}
+
+// Reread returns what reads the configuration again for a scheduler that was started with
+// settings: scheduler.conf when it has changed, and zmailer.conf, too, when that is asked for.
+func Reread(settings *config.Config, first *conf.File, follow Follower) func(asked bool) (*engine.Renewal, error) {
+	return func(asked bool) (*engine.Renewal, error) {
+		c := settings
+		if asked && settings.File != "" {
+			var err error
+			if c, err = follow.Read(); err != nil {
+				follow.Refuse(err)
+				return nil, nil
 			}
-			return next, err
-		}},
+		}
+		next, err := loadConf(c, first)
+		if err != nil {
+			return nil, err
+		}
+		out := &engine.Renewal{Conf: next}
+		if c == settings {
+			return out, nil
+		}
+		s := config.NewReader(c)
+		site, limits := changeable(c, s)
+		if err := s.Err(); err != nil {
+			follow.Refuse(c.Locate(err))
+			return nil, nil
+		}
+		settings, out.Site, out.Alarms, out.Attrs = c, &site, &limits, follow.Accept()
+		return out, nil
 	}
-	return out, s.Err()
 }
 
 // LauncherVariable names, in the environment, the socket of an agent launcher that runs

@@ -21,11 +21,12 @@ func TestMissingFileIsRefusedAtAReload(t *testing.T) {
 	assert.Must(t, err)
 	cfg, err := ConfigFrom(c)
 	assert.Must(t, err)
-	if _, err := cfg.Reread.Read(); err != nil {
+	read := Reread(c, cfg.Conf, nil)
+	if _, err := read(false); err != nil {
 		t.Errorf("with the file: %v", err)
 	}
 	assert.Must(t, os.Remove(file))
-	if next, err := cfg.Reread.Read(); err == nil || !strings.Contains(err.Error(), file) {
+	if next, err := read(false); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("without the file: got %+v, %v", next, err)
 	}
 }

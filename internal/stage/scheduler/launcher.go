@@ -34,6 +34,7 @@ type launcherConf struct {
 	mu   sync.Mutex
 	conf *conf.File
 	file os.FileInfo // when it was read; nil: there is none
+	main os.FileInfo // zmailer.conf, for ${NAME} in commands
 }
 
 func (c *launcherConf) launch(channel, host string) (agents.Launch, error) {
@@ -58,17 +59,27 @@ func (c *launcherConf) read() (*conf.File, error) {
 	if err != nil {
 		info = nil // the built-in one holds
 	}
-	if c.conf != nil && sameFile(c.file, info) {
+	main, err := os.Stat(c.settings.File)
+	if err != nil {
+		main = nil // the settings of the start hold
+	}
+	if c.conf != nil && sameFile(c.file, info) && sameFile(c.main, main) {
 		return c.conf, nil
 	}
 	if err := onlyRoots(path, info); err != nil {
 		return c.conf, err
 	}
-	f, err := conf.Load(c.settings, true)
+	settings := c.settings
+	if c.conf != nil && main != nil {
+		if settings, err = config.LoadFor(c.settings.File, c.settings.PostOffice()); err != nil {
+			return c.conf, err
+		}
+	}
+	f, err := conf.Load(settings, true)
 	if err != nil {
 		return c.conf, err
 	}
-	c.conf, c.file = f, info
+	c.conf, c.file, c.main = f, info, main
 	return f, nil
 }
 

@@ -71,13 +71,20 @@ type Config struct {
 	Confine func() error
 	// Loaded is called when all files were read. May be nil.
 	Loaded func()
-	// Hangup asks for the settings to be read again, by Reread, which also returns the names of
-	// those that have changed; they hold for new connections. May be nil.
+	// Hangup asks for the settings to be read again, by Reread; they hold for new connections.
+	// Follow is notified of what came of it. May be nil.
 	Hangup <-chan os.Signal
-	Reread func() (c Config, changed []string, err error)
+	Reread func() (Config, error)
+	Follow Follower
 	// Ready is called once with the addresses listened on, when connections are
 	// accepted. May be nil.
 	Ready func([]net.Addr)
+}
+
+// Follower is notified of settings that were read again, as a lastgood.Follower is.
+type Follower interface {
+	Accept() (attrs []any) // they are used; attrs are for the log
+	Refuse(err error)      // they cannot be used
 }
 
 // Ports defines where to listen.

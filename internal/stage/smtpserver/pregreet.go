@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"time"
 
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/stage/smtpserver/policy/access"
+	"zmailer/internal/stage/smtpserver/policy/greylist"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/policy/remember"
 	"zmailer/internal/stage/smtpserver/session"
@@ -31,19 +33,45 @@ const (
 // maxGreeted bounds the clients that are known.
 const maxGreeted = 100000
 
-// openPregreet opens the table of clients that have waited; nil without the test.
-func openPregreet(c *Config, t func(name string) remember.Config) *remember.Table {
-	if c.Pregreet.Wait <= 0 {
-		return nil
+// openPregreet opens the table of clients that have waited.
+func (h *shared) openPregreet(c *Config) {
+	keep := cmp.Or(c.Pregreet.Keep, 24*time.Hour)
+	switch {
+	case c.Pregreet.Wait <= 0:
+	case h.greeted != nil:
+		h.greeted.Limit(maxGreeted, keep)
+	default:
+		h.greeted = remember.Open(remember.Config{FS: h.clientsFS(c), Name: "greeted", Most: maxGreeted, Keep: keep, Keeper: c.Keeper, Log: c.Log})
 	}
-	k := t("greeted")
-	k.Most, k.Keep, k.Log = maxGreeted, cmp.Or(c.Pregreet.Keep, 24*time.Hour), c.Log
-	k.Keeper = c.Keeper
-	return remember.Open(k)
+}
+
+// openGreylist opens the greylist, or has it go on with other settings.
+func (h *shared) openGreylist(c *Config) {
+	g := &c.Access.Greylist
+	switch {
+	case !g.On:
+	case h.grey != nil:
+		h.grey = h.grey.With(g.Config)
+	default:
+		g.Config.FS, g.Config.Log, g.Config.Keeper = h.clientsFS(c), c.Log, c.Keeper
+		h.grey = greylist.Open(g.Config)
+	}
+}
+
+// closeClients writes what the tables have learned.
+func (h *shared) closeClients() {
+	if h.greeted != nil {
+		h.greeted.Close()
+	}
+	if h.grey != nil {
+		h.grey.Close()
+	}
 }
 
 // mayTest reports whether connections of a port are tested before the greeting.
-func (s *server) mayTest(role session.Role) bool { return s.greeted != nil && role == session.RoleMX }
+func (s *server) mayTest(role session.Role) bool {
+	return s.Pregreet.Wait > 0 && s.waited != nil && role == session.RoleMX
+}
 
 // waits tests whether a client waits for the greeting, and reports whether it may be served.
 func (s *server) waits(c *connection) bool {
@@ -56,17 +84,17 @@ func (s *server) waits(c *connection) bool {
 	sum := sha256.Sum256([]byte(limits.Network(addr).String()))
 	copy(key[:], sum[:])
 	now := time.Now()
-	if e, known := s.greeted.Get(key); known {
+	if e, known := s.waited.Get(key); known {
 		if now.Unix()-e.Last > int64(time.Hour/time.Second) {
 			e.Last = now.Unix()
-			s.greeted.Put(key, e)
+			s.waited.Put(key, e)
 		}
 		return true
 	}
 	early, said := c.AwaitGreeting(s.Pregreet.Wait)
 	if !early {
 		if c.Lives() {
-			s.greeted.Put(key, remember.Entry{First: now.Unix(), Last: now.Unix(), Count: 1})
+			s.waited.Put(key, remember.Entry{First: now.Unix(), Last: now.Unix(), Count: 1})
 		}
 		return true
 	}
@@ -90,13 +118,13 @@ func (h *handler) early() (v access.Verdict) {
 	return v
 }
 
-// clientsTable returns what tables in clients/ have in common.
-func clientsTable(c *Config, po *postoffice.PostOffice) func(name string) remember.Config {
-	disk, err := clientsFS(*c, po)
+// clientsFS returns where the tables in clients/ are; nil: they are kept in memory.
+func (h *shared) clientsFS(c *Config) durable.FS {
+	disk, err := clientsFS(*c, h.po)
 	if err != nil {
 		// Known clients are tested again; mail goes on.
 		c.Log.Error("clients-trouble", "file", postoffice.Clients, "reason", err)
-		disk = nil
+		return nil
 	}
-	return func(name string) remember.Config { return remember.Config{FS: disk, Name: name} }
+	return disk
 }

@@ -42,6 +42,9 @@ type File struct {
 	// Name is the file's name, Text its content.
 	Name, Text string
 
+	// fingerprint identifies the settings of zmailer.conf that a program reads; nil: there are none.
+	fingerprint func(program string) string
+
 	clauses []clause
 	bodies  []body
 	mu      sync.Mutex

@@ -67,6 +67,9 @@ func (c *File) build(bodies []byte) *Settings {
 		s.key += b.name + "\x01"
 	}
 	s.settle()
+	if c.fingerprint != nil && len(s.Command.Words) > 0 {
+		s.Settings = c.fingerprint(s.Command.Words[0])
+	}
 	return &s
 }
 
@@ -87,6 +90,7 @@ func Load(c *config.Config, root bool) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.fingerprint = c.Fingerprint
 	return f, errors.Join(append(f.CheckIdentities(root), f.Reports.LoadTexts(c)...)...)
 }
 

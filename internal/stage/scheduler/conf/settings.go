@@ -40,6 +40,7 @@ type Agent struct {
 	Helo        string   // name of agents in EHLO
 	TLS         string   // TLS policy for the hosts, in the syntax of the file tls
 	Auth        string   // account in the file credentials that agents log in with
+	Settings    string   // identifies those of zmailer.conf that the program reads
 }
 
 // OnExpiry is what is done about an expired recipient (A6).

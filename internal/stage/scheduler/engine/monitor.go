@@ -79,9 +79,9 @@ func (e *monitor) check() {
 			found = append(found, a)
 		}
 	}
-	now := e.now
+	now, limits := e.now, e.conf.Alarms
 	e.pool.do(func() {
-		places, linked := e.spool.Standing(e.conf.Alarms, now)
+		places, linked := e.spool.Standing(limits, now)
 		found = append(append(found, places...), e.po.ConfigAlarms(now)...)
 		e.post(func() { e.checked(append(found, e.duplicates(linked)...)) })
 	})

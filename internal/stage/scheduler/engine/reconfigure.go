@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/watch"
+	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/store"
@@ -23,9 +24,19 @@ import (
 
 // Reread is where a new scheduler.conf comes from.
 type Reread struct {
-	File string                     // watched for changes; "": a built-in one is used
-	Ask  <-chan os.Signal           // a reason to read it now; may be nil
-	Read func() (*conf.File, error) // nil: it is read once
+	File string           // watched for changes; "": a built-in one is used
+	Ask  <-chan os.Signal // a reason to read it now; may be nil
+	// Read reads it; asked: zmailer.conf, too. Without a Renewal and an error zmailer.conf cannot
+	// be used, which was logged. nil: it is read once.
+	Read func(asked bool) (*Renewal, error)
+}
+
+// Renewal is what a reload has read.
+type Renewal struct {
+	Conf   *conf.File
+	Site   *store.Site   // nil: as before
+	Alarms *alarm.Limits // nil: as before
+	Attrs  []any         // for the log: which settings of zmailer.conf have changed
 }
 
 // reconfiguration has a new scheduler.conf take effect.
@@ -112,7 +123,11 @@ func stateOf(file string) fileState {
 // readAgain reads the configuration and hands it to the engine if it can be used.
 func (e *reconfiguration) readAgain(why, last string) (text string) {
 	e.conf.Service.Reloading()
-	next, err := e.conf.Reread.Read()
+	next, err := e.conf.Reread.Read(why == "asked")
+	if err == nil && next == nil {
+		e.conf.Service.Ready("serves %s; a new zmailer.conf was refused", e.conf.Dir)
+		return last
+	}
 	if err != nil {
 		e.conf.Service.Ready("serves %s; a new scheduler.conf was refused", e.conf.Dir)
 		for _, err := range conf.Errors(err) {
@@ -120,7 +135,7 @@ func (e *reconfiguration) readAgain(why, last string) (text string) {
 		}
 		return last
 	}
-	if why == "asked" || next.Text != last {
+	if why == "asked" || next.Conf.Text != last {
 		e.post(func() {
 			e.reconfigure(next, why)
 			e.conf.Service.Ready("serves %s", e.conf.Dir)
@@ -128,14 +143,21 @@ func (e *reconfiguration) readAgain(why, last string) (text string) {
 	} else {
 		e.conf.Service.Ready("serves %s", e.conf.Dir)
 	}
-	return next.Text
+	return next.Conf.Text
 }
 
 // reconfigure has a new configuration take effect. Deliveries under way go on; an agent
 // that the new one would have started in another way ends when it has no more of them.
-func (e *reconfiguration) reconfigure(next *conf.File, why string) {
+func (e *reconfiguration) reconfigure(renewal *Renewal, why string) {
 	if e.stopping {
 		return
+	}
+	next := renewal.Conf
+	if renewal.Site != nil {
+		e.spool.Adopt(*renewal.Site)
+	}
+	if renewal.Alarms != nil {
+		e.conf.Alarms = *renewal.Alarms
 	}
 	old := e.conf.Conf.Current()
 	e.conf.Conf.Replace(next)
@@ -161,7 +183,7 @@ func (e *reconfiguration) reconfigure(next *conf.File, why string) {
 	for _, where := range next.NoEffect {
 		e.log.Warn("setting-without-effect", "setting", where)
 	}
-	e.log.Info("conf-read", "file", next.Name, "why", why, "clauses", next.Clauses(), "threads", moved, "agents", ended)
+	e.log.Info("conf-read", append([]any{"file", next.Name, "why", why, "clauses", next.Clauses(), "threads", moved, "agents", ended}, renewal.Attrs...)...)
 }
 
 // moveThreads puts the threads of a ring where they belong now, and returns how many have

@@ -26,12 +26,13 @@ func newFollowing(t *testing.T, text string) (r *rig, put func(string), ask func
 	}
 	put(text)
 	c := make(chan os.Signal, 1)
-	r.config.Reread = Reread{File: path, Ask: c, Read: func() (*conf.File, error) {
+	r.config.Reread = Reread{File: path, Ask: c, Read: func(bool) (*Renewal, error) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		return conf.Parse("scheduler.conf", text, nil)
+		next, err := conf.Parse("scheduler.conf", text, nil)
+		return &Renewal{Conf: next}, err
 	}}
 	return r, put, func() { c <- syscall.SIGHUP }
 }

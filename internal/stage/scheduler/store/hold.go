@@ -55,7 +55,7 @@ func (s *holds) holding(f *work, r *workspec.Recipient, settings *conf.Settings,
 	if c.Ask == nil {
 		return true, now, nil
 	}
-	holds, next = s.asked.ask(r.Host, &c, s.Resolver, every, now)
+	holds, next = s.asked.ask(r.Host, &c, s.current().Resolver, every, now)
 	return holds, next, nil
 }
 

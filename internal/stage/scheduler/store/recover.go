@@ -79,10 +79,11 @@ func (s *sweeper) Sweep() {
 
 // sweepRemoved drops messages that operators removed long ago (A15).
 func (s *sweeper) sweepRemoved() {
-	if s.KeepRemoved <= 0 {
+	keep := s.current().KeepRemoved
+	if keep <= 0 {
 		return
 	}
-	done, err := s.PostOffice.Removed.Sweep(s.Now(), s.KeepRemoved)
+	done, err := s.PostOffice.Removed.Sweep(s.Now(), keep)
 	for _, m := range done {
 		s.Log.Info("dropped", "id", m.ID, "name", postoffice.Removed+"/"+m.Name, "removed", m.Since.Format(time.RFC3339))
 	}

@@ -272,10 +272,10 @@ func (s *reporter) prepare(f *work, list []owed, said map[int64]string, further 
 
 // compose collects the values of a report. said has replies of hosts by offset.
 func (s *reporter) compose(f *work, list []owed, said map[int64]string, further bool, name string) *report.Report {
-	first, current := &list[0], s.Conf.Current()
+	first, current, site := &list[0], s.Conf.Current(), s.current()
 	rep := &report.Report{
 		Kind: first.kind, Header: f.header(first.g), EnvID: first.r.EnvID, Ret: first.r.Ret, Returned: further, Conf: &current.Reports,
-		Head: dsn.Report{ReportingMTA: s.Hostname, From: s.Postmaster, To: first.to, MessageID: "<" + name + "@" + s.Hostname + ">",
+		Head: dsn.Report{ReportingMTA: site.Hostname, From: site.Postmaster, To: first.to, MessageID: "<" + name + "@" + site.Hostname + ">",
 			Date: s.Now(), Arrival: f.arrival()},
 		Open: f.message,
 		Trouble: func(language, kind string, err error) {

@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"zmailer/internal/mail/status"
@@ -50,6 +51,25 @@ type Env struct {
 	Stream   *events.Stream  // gets events, too; nil: none
 	Ledger   *ledger.Journal // records each message's end and each report; nil: nothing does
 	Meters   Meters
+
+	site atomic.Pointer[Site] // replaces what was set at the start; nil: nothing does
+}
+
+// Site is what a reload of zmailer.conf may change.
+type Site struct {
+	Hostname, Postmaster, Resolver string
+	KeepRemoved                    time.Duration
+}
+
+// Adopt has other settings take effect. Many goroutines may work meanwhile.
+func (e *Env) Adopt(s Site) { e.site.Store(&s) }
+
+// current returns the settings in effect.
+func (e *Env) current() Site {
+	if s := e.site.Load(); s != nil {
+		return *s
+	}
+	return Site{e.Hostname, e.Postmaster, e.Resolver, e.KeepRemoved}
 }
 
 // Store is every change that the scheduler makes on the disk. Each method does its work

@@ -57,13 +57,6 @@ func (p *Policy) openReputation() {
 // the configuration: one writer has its files.
 func (p *Policy) SetGreylist(l *greylist.List) { p.grey = l }
 
-// CloseGreylist writes what the greylist has learned.
-func (p *Policy) CloseGreylist() {
-	if p.grey != nil {
-		p.grey.Close()
-	}
-}
-
 // Score begins to ask the DNS lists about a client, while it goes on; nil: they are not asked
 // about it.
 func (p *Policy) Score(c session.Client) *access.Score {

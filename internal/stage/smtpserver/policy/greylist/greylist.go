@@ -64,6 +64,17 @@ func Open(c Config) *List {
 	return &List{c: c, waiting: table("waiting", c.Retry), passed: table("passed", c.Keep), clients: table("clients", c.Keep)}
 }
 
+// With returns a list that decides by other settings, over the same tables. FS is that of l.
+func (l *List) With(c Config) *List {
+	next := *l
+	c.FS, c.Log, c.Now, c.Keeper = l.c.FS, l.c.Log, l.c.Now, l.c.Keeper
+	next.c = c
+	l.waiting.Limit(c.Entries, c.Retry)
+	l.passed.Limit(c.Entries, c.Keep)
+	l.clients.Limit(c.Entries, c.Keep)
+	return &next
+}
+
 // Close writes what was not written yet.
 func (l *List) Close() {
 	for _, t := range []*remember.Table{l.waiting, l.passed, l.clients} {

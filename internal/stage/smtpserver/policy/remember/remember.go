@@ -126,6 +126,13 @@ func (t *Table) Get(k Key) (Entry, bool) {
 // back, counts as seen now.
 func (t *Table) isOld(e Entry) bool { return t.c.Now().Unix()-e.Last > int64(t.c.Keep/time.Second) }
 
+// Limit changes how many entries are kept, and for how long.
+func (t *Table) Limit(most int, keep time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.c.Most, t.c.Keep = most, keep
+}
+
 // Len returns how many entries there are, expired ones included.
 func (t *Table) Len() int {
 	t.mu.Lock()

@@ -1,0 +1,120 @@
+package lastgood
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/logging"
+)
+
+// startSuffix marks, behind the path of zmailer.conf, the copy of what it had when the program
+// was started.
+const startSuffix = " at the start"
+
+// Follower is how a daemon goes by zmailer.conf while it runs: it reads the file when it is asked
+// to (SIGHUP), takes what a reload applies, and keeps what needs a restart. One goroutine uses it.
+type Follower struct {
+	program string
+	load    func() (*config.Config, error)
+	store   *Store // nil: nothing is kept on disk
+	log     *slog.Logger
+
+	started, current, next *config.Config
+	refused                string // why the last reading was refused, as it was logged
+}
+
+// Follow returns the Follower of a program that is started with settings. store is what Use has
+// returned. load reads zmailer.conf again.
+func Follow(settings *config.Config, program string, store *Store, log *slog.Logger, load func() (*config.Config, error)) *Follower {
+	f := &Follower{program: program, load: load, store: store, log: log, started: settings, current: settings}
+	f.note(startSuffix)
+	f.note("")
+	return f
+}
+
+// Settle removes copies of files that settings no longer name.
+func (f *Follower) Settle() { f.store.Settle() }
+
+// Read reads zmailer.conf again: the settings by which the program is to go on. Those that need a
+// restart have the values of the start. Accept or Refuse follows.
+func (f *Follower) Read() (*config.Config, error) {
+	next, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	f.next = next
+	mixed := next.Keeping(f.started, config.ChangeFor(f.program, next.ChangedFrom(f.started)).Restart)
+	if f.store != nil {
+		mixed.SetKeeper(f.store)
+	}
+	return mixed, nil
+}
+
+// Accept notes that the program goes by what was read last, and returns for the log what has
+// changed since the reading before, and which settings wait for a restart.
+func (f *Follower) Accept() (attrs []any) {
+	if f.next == nil {
+		return nil
+	}
+	change := config.ChangeFor(f.program, f.next.ChangedFrom(f.current))
+	pending := config.ChangeFor(f.program, f.next.ChangedFrom(f.started)).Restart
+	changed := append(slices.Clone(change.Applied), change.Restart...)
+	f.current, f.next, f.refused = f.next, nil, ""
+	f.note("")
+	logging.SetLevel(f.log, f.current.String("LOGLEVEL", ""))
+	return []any{"changed", strings.Join(changed, " "), "restart", strings.Join(pending, " ")}
+}
+
+// Refuse notes that what was read last cannot be used: the program goes on as before. It logs
+// that once, and an alarm is raised until a later reading is accepted.
+func (f *Follower) Refuse(err error) {
+	f.next = nil
+	if err.Error() == f.refused {
+		return
+	}
+	f.refused = err.Error()
+	if f.store != nil {
+		f.store.Bad(f.started.File, err, true)
+	}
+	for _, err := range config.Errors(err) {
+		f.log.Error("conf-refused", "reason", err, "advice", "the settings that were read before stay in use; zmctl check-config names every error")
+	}
+}
+
+// note saves the settings in use under the name of zmailer.conf with a suffix.
+func (f *Follower) note(suffix string) {
+	if f.store != nil {
+		f.store.Good(f.current.File+suffix, f.current.Source(), uint32(os.Geteuid()), nil)
+	}
+}
+
+// Followed is by what versions of zmailer.conf a daemon goes.
+type Followed struct {
+	Started, Current []byte // when it was started, and now
+	Refused          string // why it goes on with Current; "": it does not refuse the file
+}
+
+// ErrNotFollowed means that a program has saved nothing.
+var ErrNotFollowed = errors.New("the program has not noted its settings")
+
+// FollowedBy returns by what zmailer.conf a daemon of a postoffice goes.
+func FollowedBy(postoffice, program, file string) (v Followed, err error) {
+	s, err := Open(postoffice, program, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return v, err
+	}
+	defer func() { _ = s.Close() }() // nothing was written
+	started, current := s.Last(file+startSuffix), s.Last(file)
+	if started == nil || current == nil {
+		return v, ErrNotFollowed
+	}
+	v.Started, v.Current = started.Text, current.Text
+	if b, found := finding(s.fs, program, name(file)+badSuffix, s.now()); found {
+		v.Refused = b.Reason
+	}
+	return v, nil
+}

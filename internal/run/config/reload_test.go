@@ -1,0 +1,76 @@
+package config
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"zmailer/internal/run/assert"
+)
+
+var update = flag.Bool("update", false, "write the table of docs/reload.md anew")
+
+// Op11: one table has, for each setting, the programs to which a reload applies it and those that
+// need a restart, as it is declared.
+func TestEverySettingStandsInTheTableOfReloads(t *testing.T) {
+	var rows strings.Builder
+	for _, v := range Variables() {
+		restart := v.Restart()
+		reload := slices.DeleteFunc(v.Programs(), func(p string) bool { return slices.Contains(restart, p) })
+		if len(v.Programs()) == 0 {
+			t.Errorf("%s: no program is declared to read it", v.Name)
+		}
+		fmt.Fprintf(&rows, "| %s | %s | %s |\n", v.Name, strings.Join(reload, ", "), strings.Join(restart, ", "))
+	}
+	page := filepath.Join("..", "..", "..", "docs", "reload.md")
+	text := string(assert.Get(os.ReadFile(page))(t))
+	const head = "| setting | reload | restart |\n|---|---|---|\n"
+	before, table, found := strings.Cut(text, head)
+	if !found {
+		t.Fatal("docs/reload.md has no table")
+	}
+	if *update {
+		assert.Must(t, os.WriteFile(page, []byte(before+head+rows.String()), 0o644))
+		return
+	}
+	if table != rows.String() {
+		t.Error("the table of docs/reload.md is not what is declared in variables.go: run this test with -update")
+	}
+}
+
+// Op11: a setting that needs a restart keeps its value, one that a reload applies changes, and an
+// agent's settings concern the scheduler.
+func TestOp11ChangesAreSortedByWhatAppliesThem(t *testing.T) {
+	dir := t.TempDir()
+	at := func(text string) *Config {
+		path := filepath.Join(dir, "zmailer.conf")
+		assert.Must(t, os.WriteFile(path, []byte(text), 0o600))
+		return assert.Get(Load(path))(t)
+	}
+	old := at("MAXSIZE=1M\nSMTPLISTEN=127.0.0.1:2525\nSMTPPORT=25\n")
+	next := at("MAXSIZE=2M\nSMTPLISTEN=127.0.0.1:2526\nSMTPPORT=26\nMETRICS=unix\n")
+	changed := next.ChangedFrom(old)
+	assert.Same(t, changed, []string{"SMTPLISTEN", "MAXSIZE", "SMTPPORT", "METRICS"})
+	for program, want := range map[string]Change{
+		"smtpserver": {Applied: []string{"MAXSIZE"}, Restart: []string{"SMTPLISTEN", "METRICS"}},
+		"router":     {Applied: []string{"MAXSIZE"}, Restart: []string{"METRICS"}},
+		"scheduler":  {Applied: []string{"SMTPLISTEN", "SMTPPORT"}, Restart: []string{"METRICS"}},
+		"ta-mailbox": {},
+	} {
+		got := ChangeFor(program, changed)
+		assert.Same(t, got.Applied, want.Applied)
+		assert.Same(t, got.Restart, want.Restart)
+	}
+	mixed := next.Keeping(old, ChangeFor("smtpserver", changed).Restart)
+	assert.Equal(t, mixed.String("SMTPLISTEN", "")+" "+mixed.String("MAXSIZE", "")+mixed.String("METRICS", ""), "127.0.0.1:2525 2M")
+	if old.Fingerprint("ta-smtp") == next.Fingerprint("/usr/lib/ta-smtp") || old.Fingerprint("ta-mailbox") != next.Fingerprint("ta-mailbox") {
+		t.Error("the fingerprints do not show which agents are to be replaced")
+	}
+	if old.Fingerprint("other") == next.Fingerprint("other") {
+		t.Error("an agent that is none of ours may read any setting")
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/run/machine"
@@ -65,7 +66,7 @@ func run(c *cli.Context) error {
 	if c.NArg() > 0 && !c.Bool("verify") {
 		return cli.Exit("no arguments are allowed; see --help", config.ExitUsage)
 	}
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Settings(c)
 	if err != nil {
 		return err
 	}

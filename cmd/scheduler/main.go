@@ -90,9 +90,8 @@ func run(c *cli.Context) error {
 	if err := applyStart(c, &cfg); err != nil {
 		return err
 	}
-	cfg.Start.Strict, cfg.Log = c.Bool("strict"), log
 	cfg.Reread.Ask, cfg.Reread.Read = config.Hangups(), scheduler.Reread(settings, cfg.Conf, follower)
-	cfg.Service = sdnotify.FromEnvironment(cfg.Log)
+	cfg.Log, cfg.Service = log, sdnotify.FromEnvironment(log)
 	machine.Share()
 	if err := enterSandbox(settings, &cfg); err != nil {
 		return err

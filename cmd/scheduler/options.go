@@ -37,7 +37,7 @@ func applyStart(c *cli.Context, cfg *engine.Config) error {
 		}
 	}
 	cfg.StopTimeout = c.Duration("stop-timeout")
-	cfg.Start.Freeze, cfg.Start.ReadFirst = c.Bool("F"), c.Bool("S")
+	cfg.Start.Strict, cfg.Start.Freeze, cfg.Start.ReadFirst = c.Bool("strict"), c.Bool("F"), c.Bool("S")
 	if only := c.String("p"); only != "" {
 		channel, host, ok := strings.Cut(only, "/")
 		if !ok || channel == "" || host == "" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
 	"zmailer/internal/run/logging"
@@ -65,7 +66,7 @@ func run(c *cli.Context) error {
 	if c.Int("slots") < 1 {
 		return cli.Exit("--slots must be 1 or more", config.ExitUsage)
 	}
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Settings(c)
 	if err != nil {
 		return err
 	}

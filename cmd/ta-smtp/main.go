@@ -72,7 +72,7 @@ func run(c *cli.Context) error {
 	if c.Int("slots") < 1 || c.Int("connections") < 1 {
 		return cli.Exit("--slots and --connections must be 1 or more", config.ExitUsage)
 	}
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Settings(c)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/urfave/cli/v2"
+
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 )
@@ -90,6 +92,22 @@ func (f *Follower) note(suffix string) {
 	if f.store != nil {
 		f.store.Good(f.current.File+suffix, f.current.Source(), uint32(os.Geteuid()), nil)
 	}
+}
+
+// Settings returns those that the flags of a program name. A process that a daemon has started goes
+// by the zmailer.conf that the daemon goes by: what was changed since takes effect at a reload, and
+// a file that cannot be used does no harm until then.
+func Settings(c *cli.Context) (*config.Config, error) {
+	now, err := config.FromCLI(c)
+	daemon := os.Getenv(config.DaemonVariable)
+	if daemon == "" || now == nil || now.File == "" {
+		return now, err
+	}
+	v, ferr := FollowedBy(now.PostOffice(), daemon, now.File)
+	if ferr != nil {
+		return now, err // it is another user's, who cannot read the daemon's copy
+	}
+	return config.FromCopy(c, v.Current)
 }
 
 // Followed is by what versions of zmailer.conf a daemon goes.

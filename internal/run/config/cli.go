@@ -38,6 +38,19 @@ func FromCLI(c *cli.Context) (*Config, error) {
 	return load(chosen(c), fixed)
 }
 
+// DaemonVariable names, in the environment of a process that a daemon has started, that daemon: the
+// process goes by the same version of zmailer.conf (lastgood.Settings).
+const DaemonVariable = "ZCONFIGOF"
+
+// FromCopy is FromCLI with a text in the place of the file's.
+func FromCopy(c *cli.Context, text []byte) (*Config, error) {
+	fixed, err := fixedBy(c)
+	if err != nil {
+		return nil, err
+	}
+	return loadText(chosen(c), fixed, text)
+}
+
 // ForInit is FromCLI for who makes the configuration. If there is nothing under the path that
 // the flags name, the built-in one holds, and missing is that path.
 func ForInit(c *cli.Context) (settings *Config, missing string, err error) {

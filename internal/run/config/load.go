@@ -18,7 +18,10 @@ func LoadFor(path, postoffice string) (*Config, error) {
 }
 
 // load reads a file in which the given values hold, whatever it contains.
-func load(path string, fixed map[string]string) (*Config, error) {
+func load(path string, fixed map[string]string) (*Config, error) { return loadText(path, fixed, nil) }
+
+// loadText is load with a text in the place of the file's; nil: the file's.
+func loadText(path string, fixed map[string]string, text []byte) (*Config, error) {
 	c := &Config{values: map[string]value{}}
 	for name, text := range fixed {
 		c.values[name] = value{text: text, file: "command line", fixed: true}
@@ -33,13 +36,14 @@ func load(path string, fixed map[string]string) (*Config, error) {
 	if err != nil {
 		return nil, &Error{File: path, Reason: "the path cannot be made absolute", Err: err}
 	}
-	text, err := os.ReadFile(abs)
-	if err != nil {
-		// The path is in front already.
-		if perr := (*os.PathError)(nil); errors.As(err, &perr) {
-			err = perr.Err
+	if text == nil {
+		if text, err = os.ReadFile(abs); err != nil {
+			// The path is in front already.
+			if perr := (*os.PathError)(nil); errors.As(err, &perr) {
+				err = perr.Err
+			}
+			return nil, &Error{File: abs, Reason: "cannot be read", Err: err}
 		}
-		return nil, &Error{File: abs, Reason: "cannot be read", Err: err}
 	}
 	c.File, c.Dir, c.source = abs, filepath.Dir(abs), text
 	return c, c.parse(abs, string(text))

@@ -386,7 +386,7 @@ func (s *settings) rcptCheck() *policy.RcptCheck {
 	return &policy.RcptCheck{All: word == "all", Untrusted: word == "untrusted", Defer: s.String("RCPTCHECKTROUBLE", "defer") == "defer", Options: rcptcheck.Options{
 		Time: get(s, s.Duration, "RCPTCHECKTIME", rcptcheck.DefaultTime),
 		Keep: get(s, s.Duration, "RCPTCHECKKEEP", rcptcheck.DefaultKeep),
-		Env:  []string{"POSTOFFICE=" + s.PostOffice(), "ZCONFIG=" + s.File},
+		Env:  []string{"POSTOFFICE=" + s.PostOffice(), "ZCONFIG=" + s.File, config.DaemonVariable + "=smtpserver"},
 	}}
 }
 

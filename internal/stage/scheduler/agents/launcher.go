@@ -213,7 +213,7 @@ func (s *Launcher) start(o launchRequest, files []*os.File) (*os.Process, error)
 	if l.User == "" && filepath.Base(l.Argv[0]) != mailboxAgent {
 		l.User = s.Own
 	}
-	return l.under(s.ZConfig).begin(s.Dir, files[0], files[1], nil, true)
+	return l.under(s.ZConfig, "scheduler").begin(s.Dir, files[0], files[1], nil, true)
 }
 
 // send writes a notice.

@@ -41,7 +41,7 @@ func Prober(c *config.Config, mode func(argv []string) ([]string, error)) func(c
 		if s == nil {
 			return nil, nil, fmt.Errorf("no clause of scheduler.conf with a command matches %s/%s", channel, host)
 		}
-		l := LaunchOf(s, channel, host).under(c.File)
+		l := LaunchOf(s, channel, host).under(c.File, "smtpserver")
 		if len(l.Argv) == 0 {
 			return nil, nil, errors.New("the clause " + s.Clause + " has no command")
 		}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/config"
 	"zmailer/internal/run/keys"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/stage/scheduler/conf"
@@ -52,15 +53,16 @@ type Processes struct {
 // Start implements Spawner.
 func (s *Processes) Start(l Launch, channel, host string, started func(Process, error)) {
 	go func() {
-		p, err := s.start(l.under(s.ZConfig), channel, host)
+		p, err := s.start(l.under(s.ZConfig, "scheduler"), channel, host)
 		s.Post(func() { started(p, err) })
 	}()
 }
 
-// under returns the launch with the variable by which agents find zmailer.conf.
-func (l Launch) under(zconfig string) Launch {
+// under returns the launch with the variables by which agents find zmailer.conf, and the version of
+// it by which the daemon goes that starts them.
+func (l Launch) under(zconfig, daemon string) Launch {
 	if zconfig != "" {
-		l.Env = append([]string{"ZCONFIG=" + zconfig}, l.Env...)
+		l.Env = append([]string{"ZCONFIG=" + zconfig, config.DaemonVariable + "=" + daemon}, l.Env...)
 	}
 	return l
 }

@@ -48,7 +48,7 @@ func FromCopy(c *cli.Context, text []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return loadText(chosen(c), fixed, text)
+	return loadFrom(chosen(c), fixed, text)
 }
 
 // ForInit is FromCLI for who makes the configuration. If there is nothing under the path that

@@ -18,10 +18,10 @@ func LoadFor(path, postoffice string) (*Config, error) {
 }
 
 // load reads a file in which the given values hold, whatever it contains.
-func load(path string, fixed map[string]string) (*Config, error) { return loadText(path, fixed, nil) }
+func load(path string, fixed map[string]string) (*Config, error) { return loadFrom(path, fixed, nil) }
 
-// loadText is load with a text in the place of the file's; nil: the file's.
-func loadText(path string, fixed map[string]string, text []byte) (*Config, error) {
+// loadFrom is load with a text in the place of the file's; nil: the file's.
+func loadFrom(path string, fixed map[string]string, text []byte) (*Config, error) {
 	c := &Config{values: map[string]value{}}
 	for name, text := range fixed {
 		c.values[name] = value{text: text, file: "command line", fixed: true}

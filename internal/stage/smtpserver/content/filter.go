@@ -133,7 +133,7 @@ var transactions atomic.Uint64
 
 // Mail begins a message with the filters; None: they accept it so far.
 func (s *Session) Mail(c session.Client, from address.Mailbox, params []string) access.Verdict {
-	if len(s.list) == 0 {
+	if s.Filters == nil || len(s.list) == 0 {
 		return access.Verdict{}
 	}
 	s.begin(c)

@@ -11,6 +11,7 @@ import (
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/machine"
+	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/stage/smtpserver/session"
 )
@@ -30,7 +31,9 @@ func (s *server) newHandler(c session.Client, p session.Peer) session.Handler {
 	// Field by field: a whole transaction would be made on the stack first, which would then
 	// be twice as large for the rest of an idle connection's life.
 	h.tx.server, h.tx.client, h.tx.conn = s, &h.client, p
-	if c.Role != session.RoleReinject { // its mail has passed them
+	if c.Role == session.RoleReinject {
+		h.tx.filters = &content.Session{} // none: its mail has passed them
+	} else {
 		h.tx.filters = s.filters.Session(s.ctx)
 	}
 	return h

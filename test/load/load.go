@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,6 +127,10 @@ func Prepare(s *suite.Suite) (*Load, error) {
 		files[name] = text
 	}
 	s.Files = files
+	// Mail to unknown users is to be accepted and reported (NoUser).
+	settings := map[string]string{"RCPTCHECK": "untrusted"}
+	maps.Copy(settings, s.Settings)
+	s.Settings = settings
 	return l, os.MkdirAll(filepath.Dir(l.Box()), 0o755)
 }
 

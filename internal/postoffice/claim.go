@@ -44,7 +44,7 @@ func claimPlace(name string) (dir string, n Name, ok bool) {
 
 // Claim takes router/name, or a path as router2/name, by rename; only one of many
 // routers can (M6). ErrGone: another one did. A file whose name is not its inode number, as after a copy, is
-// renamed to the right one on the way. ErrUnsettled: such a file was written a moment
+// renamed to the right one on the way, or to a random one where that is taken. ErrUnsettled: such a file was written a moment
 // ago; it is in router/ again. So is what is no message, ErrIrregular, what a user has
 // submitted, ErrSubmission, and what is not believed, *UntrustedError. A Claim beside an error could not be given back: its
 // Release is to be tried until it succeeds, for while we live no other process does that.
@@ -128,13 +128,19 @@ func (p *RouterQueue) openClaim(dir string, n Name) (*Claim, error) {
 		}
 		return nil, errors.Join(fmt.Errorf("claim %s: %w", n, err), f.Close())
 	}
-	if info.Ino != n.Ino && !p.isOccupied(dir, info.Ino, n.Owner) {
+	right := Name{Ino: info.Ino, Owner: n.Owner}
+	if info.Ino != n.Ino && p.isOccupied(dir, info.Ino, n.Owner) {
+		// Of a random number all stages know that the spool ID has another one.
+		if right.Ino = n.Ino; !IsRandom(n.Ino) {
+			right.Ino = randomNumber()
+		}
+	}
+	if right != n {
 		// Mail comes by rename, under its number. cp(1) makes the name first and the
 		// content later.
 		if n.Ino < firstRandom && time.Since(info.ModTime).Abs() < copyGrace {
 			return nil, errors.Join(fmt.Errorf("claim %s: %w", n, ErrUnsettled), f.Close())
 		}
-		right := Name{Ino: info.Ino, Owner: n.Owner}
 		p.renumber(info, n.Ino)
 		// Crash: a claim under the old or the new name; both are taken over.
 		if err := p.move(dir+"/"+n.String(), dir+"/"+right.String()); err != nil {
@@ -146,7 +152,7 @@ func (p *RouterQueue) openClaim(dir string, n Name) (*Claim, error) {
 }
 
 // isOccupied reports whether a message cannot get the number of its inode, because another
-// file has a name with that. It then keeps the number that it has.
+// file has a name with that. It then goes on under a number taken at random.
 func (p *RouterQueue) isOccupied(dir string, ino uint64, owner int) bool {
 	right := Name{Ino: ino, Owner: owner}.String()
 	rel := right

@@ -283,10 +283,14 @@ func (b *Book) adopt(id postoffice.SpoolID, from uint64, fits func(id postoffice
 	delete(b.Records, old)
 }
 
-// powerLost reports whether a process of another boot did not close.
+// powerLost reports whether a process of another boot did not close. A process that did not
+// learn its boot, for want of a descriptor, is no sign of another one.
 func (b *Book) powerLost(boot string) bool {
+	if boot == noBoot {
+		return false
+	}
 	for _, boots := range b.writers {
-		if slices.ContainsFunc(boots, func(at string) bool { return at != boot }) {
+		if slices.ContainsFunc(boots, func(at string) bool { return at != boot && at != noBoot }) {
 			return true
 		}
 	}

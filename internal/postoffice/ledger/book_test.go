@@ -120,10 +120,12 @@ func TestPowerLossIsKnownByWhoDidNotClose(t *testing.T) {
 		"the pid comes again":             {[]string{"open router 1 before", "open router 1 now", "close router 1"}, true},
 		"settled":                         {[]string{"open router 1 before", "boot now"}, false},
 		"settled, and lost another time":  {[]string{"open router 1 long-ago", "boot before", "open router 1 before"}, true},
+		"killed without a descriptor":     {[]string{"open router 1 -", "boot now", "open router 1 -"}, false},
 		"killed and started in this boot": {[]string{"open router 1 now", "open router 2 now"}, false},
 	} {
 		b := book(tt.lines...)
 		assert.Equal(t, b.powerLost("now"), tt.want, name)
+		assert.Equal(t, b.powerLost(noBoot), false, name+", and no descriptor is left")
 		again := newBook()
 		if !again.parse(b.appendBase(nil)) || again.powerLost("now") != tt.want {
 			t.Errorf("%s: base does not keep it", name)

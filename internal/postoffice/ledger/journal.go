@@ -65,7 +65,9 @@ func New(po *postoffice.PostOffice, c Config) *Journal {
 		c.Now = time.Now
 	}
 	if c.Boot == nil {
-		c.Boot = BootID
+		// Read now: when the journal is opened no descriptor may be left for it.
+		boot := BootID()
+		c.Boot = func() string { return boot }
 	}
 	if c.Limit == 0 {
 		c.Limit = defaultLimit

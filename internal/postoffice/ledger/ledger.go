@@ -75,12 +75,15 @@ func (o *Outcomes) columns() [8]column {
 }
 
 // BootID names the time since the machine was started: another one after a loss of
-// power. "-": the kernel does not report it.
+// power. noBoot: the kernel does not report it, or no descriptor was left.
 func BootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	id := strings.TrimSpace(string(b))
 	if err != nil || id == "" {
-		return "-"
+		return noBoot
 	}
 	return id
 }
+
+// noBoot stands for a boot that is not known, of which nothing follows.
+const noBoot = "-"

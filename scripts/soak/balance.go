@@ -69,12 +69,15 @@ func (s *soak) imbalances() ([]imbalance, error) {
 }
 
 // wasRemoved reports whether a spool ID is that of a message, or a report on one, that was
-// removed by hand, or of a copy of one. A message that was touched, and then routed again
-// without its specification or put back by a clerk, has another ID, and to the ledger the
-// first is missing.
+// removed by hand, or of a copy of one, or of what tidy took away. A message that was
+// touched, and then routed again without its specification or put back by a clerk, has
+// another ID, and to the ledger the first is missing.
 func (b *books) wasRemoved(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.tidied[id] {
+		return true
+	}
 	if m := b.messages[b.ids[id]]; m != nil {
 		return m.removed || m.touched
 	}

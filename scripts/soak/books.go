@@ -68,6 +68,7 @@ type books struct {
 	messages map[int]*message // by number
 	ids      map[string]int   // spool ID → number of the message
 	reports  map[string]int   // spool ID of a report → number of the message
+	tidied   map[string]bool  // spool IDs of files put there by hand and taken away at the end
 	doubts   []doubt
 	torn     map[string]int // by place: parts of a message that a dead agent left
 	wrong    []string       // arrivals that belong to nothing
@@ -82,7 +83,7 @@ type doubt struct{ id, rcpt string }
 const large = 1 << 20
 
 func newBooks() *books {
-	return &books{messages: map[int]*message{}, ids: map[string]int{}, reports: map[string]int{}, torn: map[string]int{}, count: map[string]int{}}
+	return &books{messages: map[int]*message{}, ids: map[string]int{}, reports: map[string]int{}, tidied: map[string]bool{}, torn: map[string]int{}, count: map[string]int{}}
 }
 
 // sender returns the envelope sender of a message, which has its number.
@@ -163,6 +164,13 @@ func (b *books) named(id string, seq int, report bool) {
 	} else {
 		b.ids[id] = seq
 	}
+}
+
+// taken notes the spool ID of a file that was put there by hand, and is taken away.
+func (b *books) taken(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tidied[id] = true
 }
 
 // arrived notes that a message has come to a place.

@@ -199,3 +199,16 @@ func TestSpoolFilesTellWhoseTheyAre(t *testing.T) {
 		}
 	}
 }
+
+// What tidy takes away may miss in the ledger, and nothing else that no one removed.
+func TestWhatTidyTakesAwayCountsAsRemoved(t *testing.T) {
+	b := newBooks()
+	sent(b, 64, delivers, "u0@mta.example")
+	b.named("S1A1", 64, false)
+	b.taken("S2A1")
+	for id, want := range map[string]bool{"S1A1": false, "S2A1": true, "S2A2": false} {
+		if got := b.wasRemoved(id); got != want {
+			t.Errorf("%s: got %v, want %v", id, got, want)
+		}
+	}
+}

@@ -302,6 +302,9 @@ func (h *hand) tidy() error {
 	for _, name := range left {
 		info, err := os.Lstat(h.path(name))
 		if err == nil && (h.left[inode(info)] != nil || h.half(name) || isCopyDraft(name)) {
+			// A scheduler that started while it was in queue/ may have entered it as found;
+			// it is open in the ledger, and it is we who take it away.
+			h.books.taken(spoolID(inode(info), info.ModTime()))
 			err = os.Remove(h.path(name))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -44,6 +44,10 @@ func TestMachineWithSystemd(t *testing.T) {
 		{"killed", script("killed.sh")},
 		{"watchdog", script("watchdog.sh")},
 		{"verbs", script("verbs.sh")},
+		{"keys of root", func(t *testing.T) {
+			farHost(t, m, far)
+			m.script(t, "keys.sh")
+		}},
 		{"in flight", func(t *testing.T) {
 			farHost(t, m, far)
 			m.script(t, "flight.sh")

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,20 +23,26 @@ const sinkEnv = "INSTALL_TEST_SINK"
 const farAddr = "127.0.0.1:2626"
 
 // farHost starts another mail host within the machine's network. It writes the subjects of
-// what it takes into the file got of the directory, and while the file hold is there it
-// does not answer the end of a message, as a slow host; the file holding shows that.
+// what it takes into the file got of the directory, each after a line "signed" if the message
+// has a signature of DKIM, and while the file hold is there it does not answer the end of a
+// message, as a slow host; the file holding shows that.
 func farHost(t *testing.T, m *machine, dir string) {
 	t.Helper()
 	self := assert.Get(os.Executable())(t)
 	cmd := exec.Command("nsenter", "--target", strconv.Itoa(m.leader), "--net", self)
 	cmd.Env = append(os.Environ(), sinkEnv+"="+dir)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Stderr = os.Stderr
+	said := assert.Get(cmd.StdoutPipe())(t)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	assert.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	// A delivery that is refused is tried again only after a minute.
+	if line, err := bufio.NewReader(said).ReadString('\n'); err != nil {
+		t.Fatalf("another host does not listen: %q %v", line, err)
+	}
 }
 
 // beFarHost is the process of sinkEnv.
@@ -63,6 +70,8 @@ func beFarHost() {
 			for line := range strings.Lines(string(m.Data)) {
 				if subject, ok := strings.CutPrefix(line, "Subject: "); ok {
 					fmt.Fprintln(f, strings.TrimSpace(subject))
+				} else if strings.HasPrefix(line, "DKIM-Signature:") {
+					fmt.Fprintln(f, "signed")
 				}
 			}
 		},
@@ -71,5 +80,6 @@ func beFarHost() {
 		fmt.Fprintln(os.Stderr, "another host:", err)
 		os.Exit(1)
 	}
+	fmt.Println("listening")
 	select {}
 }

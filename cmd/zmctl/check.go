@@ -10,6 +10,7 @@ import (
 
 	"zmailer/internal/admin/check"
 	"zmailer/internal/admin/repair"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
@@ -84,7 +85,7 @@ func runCheck(c *cli.Context) error {
 	if c.Bool("repair") || c.Bool("dry-run") {
 		return runRepair(c, po)
 	}
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
 
 // checkConfinement prints what processes in the sandboxes of the programs tried.
 func checkConfinement(c *cli.Context) error {
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return err
 	}
@@ -254,7 +255,8 @@ is one, the remedy; and warnings: settings and keys that are there twice, certif
 within 14 days, clauses that are never reached or match no host, programs that do not exist,
 routes to channels that no clause serves.
 
-The command changes nothing and asks no daemon. zmctl start, restart, reload and run do the same
+The command changes nothing and asks no daemon; with --start it saves copies of the files of ta-smtp
+that are right, as an agent would. zmctl start, restart, reload and run do the same
 first, and leave what runs alone if there are errors. Exit codes: 0 the configuration can be
 used, 78 it cannot.`,
 		Flags: []cli.Flag{

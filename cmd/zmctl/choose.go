@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/selector"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 )
@@ -135,7 +136,7 @@ func ids(source string) func(c *cli.Context) ([]postoffice.SpoolID, error) {
 
 // openKeeping opens the postoffice and returns how long removed mail is kept.
 func openKeeping(c *cli.Context) (*postoffice.PostOffice, time.Duration, error) {
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/act"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
-	"zmailer/internal/run/config"
 	"zmailer/internal/ui/text"
 )
 
@@ -40,7 +40,7 @@ func runCleanup(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return err
 	}

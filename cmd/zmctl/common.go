@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/view"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/term"
@@ -40,7 +41,7 @@ func setColour(c *cli.Context) error {
 
 // open opens the postoffice that the flags and the configuration name.
 func open(c *cli.Context) (*postoffice.PostOffice, string, error) {
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return nil, "", err
 	}
@@ -63,7 +64,7 @@ func opened[T any](arguments func(*cli.Context) (T, error), do func(*cli.Context
 		if err != nil {
 			return err
 		}
-		settings, err := config.FromCLI(c)
+		settings, err := lastgood.Accepted(c)
 		if err != nil {
 			return err
 		}
@@ -140,7 +141,7 @@ func newCounter(c *cli.Context, what, of string) *text.Progress {
 
 // caller opens the postoffice and calls its scheduler.
 func caller(c *cli.Context) (*view.SchedulerClient, error) {
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return nil, err
 	}

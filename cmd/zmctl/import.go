@@ -20,6 +20,7 @@ import (
 	"zmailer/internal/admin/importer/opensmtpd"
 	"zmailer/internal/admin/importer/postfix"
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
@@ -57,7 +58,7 @@ func importCommand() *cli.Command {
 				if err != nil {
 					return err
 				}
-				settings, err := config.FromCLI(c)
+				settings, err := lastgood.Accepted(c)
 				if err != nil {
 					return err
 				}

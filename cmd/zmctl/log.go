@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/admin/logread"
 	"zmailer/internal/admin/view"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
@@ -133,7 +134,7 @@ func findLog(c *cli.Context) (*logread.Source, error) {
 	} else if name != "" {
 		return &logread.Source{File: name}, nil
 	}
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
@@ -113,7 +114,7 @@ func printTLSReports(c *cli.Context) error {
 	if err != nil {
 		return cli.Exit(c.Args().First()+" is not a day like 2026-11-22", config.ExitUsage)
 	}
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"zmailer/internal/admin/act"
 	"zmailer/internal/admin/view"
 	"zmailer/internal/admin/whatif"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/router/route"
@@ -81,7 +82,7 @@ func runResubmit(c *cli.Context) error {
 
 // checkAside asks the router what would become of each message now, and moves nothing.
 func checkAside(c *cli.Context, from *act.Aside) error {
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return err
 	}

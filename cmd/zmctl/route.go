@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/admin/view"
 	"zmailer/internal/admin/whatif"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/router/route"
 	"zmailer/internal/ui/routes"
@@ -95,7 +96,7 @@ func runRoute(c *cli.Context) error {
 	case !stdin && c.NArg() == 0 && c.String("message") == "":
 		return refuse("name addresses, a message with --message, or use --queue")
 	}
-	settings, err := config.FromCLI(outer(c))
+	settings, err := lastgood.Accepted(outer(c))
 	if err != nil {
 		return err
 	}
@@ -215,7 +216,7 @@ func runRouteQueue(c *cli.Context) (err error) {
 	if o.Selector, err = chosen(c); err != nil {
 		return err
 	}
-	present, err := config.FromCLI(outer(c))
+	present, err := lastgood.Accepted(outer(c))
 	if err != nil {
 		return err
 	}

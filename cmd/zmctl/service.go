@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/setup"
 	"zmailer/internal/admin/view"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -83,7 +84,12 @@ func runService(c *cli.Context, do func(*service.Service, context.Context, []str
 	}
 	settings, err := config.FromCLI(c)
 	switch {
-	case c.Command.Name != "stop":
+	case c.Command.Name == "stop":
+		// What runs can be stopped whatever the file has become.
+		if settings, err = lastgood.Accepted(c); err != nil {
+			return err
+		}
+	default:
 		// A restart leaves what runs alone, unless all of the new configuration is right; a start
 		// may go on with copies of what is wrong now.
 		depth := check.Restart
@@ -96,11 +102,6 @@ func runService(c *cli.Context, do func(*service.Service, context.Context, []str
 		if err := ensurePostoffice(c, settings); err != nil {
 			return err
 		}
-	case settings == nil || settings.File == "" && err != nil:
-		return err
-	case err != nil:
-		// What runs can be stopped whatever the file has become.
-		fmt.Fprintln(c.App.ErrWriter, "zmctl: "+err.Error())
 	}
 	po, _, err := open(c)
 	if err != nil {

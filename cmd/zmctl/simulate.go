@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/admin/simulate"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/ui/text"
@@ -46,7 +47,7 @@ func runSimulate(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/view"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
@@ -186,7 +187,7 @@ func snapshots(c *cli.Context, s *top.Sampler) error {
 
 // becomeTop makes this process zmtop.
 func becomeTop(c *cli.Context) error {
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/admin/verify"
 	"zmailer/internal/admin/view"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
 	"zmailer/internal/ui/text"
@@ -44,7 +45,7 @@ func runVerify(c *cli.Context) error {
 	case list && (forget || c.NArg() > 0), c.Bool("all") && (!forget || c.NArg() > 0), !list && !c.Bool("all") && c.NArg() == 0:
 		return cli.Exit("zmctl verify: name addresses, or use --list, or --forget with --all", config.ExitUsage)
 	}
-	settings, err := config.FromCLI(outer(c))
+	settings, err := lastgood.Accepted(outer(c))
 	if err != nil {
 		return err
 	}

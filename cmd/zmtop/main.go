@@ -9,6 +9,7 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/top"
 	"zmailer/internal/ui/top/live"
@@ -43,7 +44,7 @@ func run(c *cli.Context) error {
 	if !isatty.IsTerminal(os.Stdout.Fd()) || !isatty.IsTerminal(os.Stdin.Fd()) {
 		return cli.Exit("standard input or output is not a terminal; zmctl top --once prints a snapshot", config.ExitUsage)
 	}
-	settings, err := config.FromCLI(c)
+	settings, err := lastgood.Accepted(c)
 	if err != nil {
 		return err
 	}

@@ -134,6 +134,9 @@ func TestOp1WrongConfigurationsStrandNoRealSystem(t *testing.T) {
 		if os.Getenv("WRONGCONF") != "all" && !slices.Contains(sampled, w.Name) {
 			continue
 		}
+		if w.Name == "POSTOFFICE=rel" {
+			continue // these systems name it in the environment, which overrides the file
+		}
 		tried++
 		t.Run(w.Name, func(t *testing.T) {
 			began := time.Now()
@@ -159,7 +162,10 @@ func TestOp1WrongConfigurationsStrandNoRealSystem(t *testing.T) {
 			c.spoil(t, idle)
 			if w.Want == wrongconf.Refused {
 				exits(t, idle, config.ExitConfig, "zmctl", "start", "--direct")
-				assert.Equal(t, len(processes(t, idle)), 0)
+				if n := len(processes(t, idle)); n != 0 {
+					t.Errorf("%d processes run", n)
+					exits(t, idle, 0, "zmctl", "stop", "--direct")
+				}
 				return
 			}
 			exits(t, idle, 0, "zmctl", "start", "--direct")
@@ -191,11 +197,14 @@ func (w wrongCase) put(t *testing.T, s *suite.Suite) (undo func()) {
 	t.Helper()
 	dir := filepath.Dir(s.Config())
 	main := read(t, s.Config())
-	files := map[string]string{}
+	files, modes := map[string]string{}, map[string]os.FileMode{}
 	keep := func(name string) {
 		if _, had := files[name]; !had {
 			b, _ := os.ReadFile(filepath.Join(dir, name)) // one that is not there is removed by undo
 			files[name] = string(b)
+			if info, err := os.Stat(filepath.Join(dir, name)); err == nil {
+				modes[name] = info.Mode()
+			}
 		}
 	}
 	if strings.Contains(w.Conf, "mx.pem") {
@@ -216,6 +225,7 @@ func (w wrongCase) put(t *testing.T, s *suite.Suite) (undo func()) {
 				assert.Must(t, os.RemoveAll(filepath.Join(dir, name)))
 			} else {
 				write(t, filepath.Join(dir, name), text)
+				assert.Must(t, os.Chmod(filepath.Join(dir, name), modes[name]))
 			}
 		}
 	}

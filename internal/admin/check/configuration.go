@@ -175,6 +175,11 @@ func configuration(settings *config.Config, parse error, depth Depth, opener *ke
 			// Without a postoffice there are no copies.
 			notes.copies, _ = lastgood.Open(settings.PostOffice(), l.Program, slog.New(slog.DiscardHandler))
 		}
+		if depth != Everything && l.Program == "ta-smtp" {
+			// No agent may have read its files yet when one turns bad: the next start must not
+			// fail for want of a copy.
+			notes.saves, _ = lastgood.Open(settings.PostOffice(), l.Program, slog.New(slog.DiscardHandler))
+		}
 		settings.SetKeeper(notes)
 		err := do(settings)
 		settings.SetKeeper(nil)
@@ -201,6 +206,7 @@ func (c *Configuration) handed(program string, files map[string]bool, seen map[s
 // collector is told of warnings in files that can be used.
 type collector struct {
 	copies *lastgood.Store // nil: none are used
+	saves  *lastgood.Store // nil: no copies are made
 	opener *keys.Client    // nil: no keys are handed over
 
 	mu     sync.Mutex
@@ -231,7 +237,10 @@ func (c *collector) locate(settings *config.Config) {
 	}
 }
 
-func (c *collector) Good(_ string, _ []byte, _ uint32, warnings error) {
+func (c *collector) Good(path string, text []byte, uid uint32, warnings error) {
+	if c.saves != nil {
+		c.saves.Good(path, text, uid, nil)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.list = append(c.list, config.Errors(warnings)...)
@@ -263,6 +272,9 @@ func (c *collector) Last(path string) *config.Kept {
 
 // Expires warns of a certificate that ends soon.
 func (c *collector) Expires(path string, at time.Time) {
+	if c.saves != nil {
+		c.saves.Expires(path, at)
+	}
 	if time.Until(at) >= lastgood.Warning {
 		return
 	}

@@ -2,6 +2,7 @@ package lastgood
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -109,6 +110,38 @@ func Settings(c *cli.Context) (*config.Config, error) {
 	}
 	return config.FromCopy(c, v.Current)
 }
+
+// Accepted returns the settings for a command of an operator: those of zmailer.conf, or, if the file
+// cannot be used now, those by which the daemons go on. Then the error is printed once, as a
+// warning: mail can be held, watched and stopped while somebody edits the file. Commands that
+// apply the file refuse it instead. Who may not read the daemons' copy gets the error.
+func Accepted(c *cli.Context) (*config.Config, error) {
+	now, err := config.FromCLI(c)
+	if err == nil || now == nil || now.File == "" {
+		return now, err
+	}
+	for _, daemon := range []string{"scheduler", "router", "smtpserver"} {
+		v, ferr := FollowedBy(now.PostOffice(), daemon, now.File)
+		if ferr != nil {
+			continue // it has never run
+		}
+		used, uerr := config.FromCopy(c, v.Current)
+		if uerr != nil || used.PostOffice() != now.PostOffice() {
+			continue // an older release's, or a flag is wrong, too
+		}
+		if _, said := c.App.Metadata[saidUnusable]; !said {
+			c.App.Metadata[saidUnusable] = true
+			for _, err := range append(config.Errors(err), fmt.Errorf("this goes by the zmailer.conf that the %s uses; zmctl check-config names every error", daemon)) {
+				fmt.Fprintf(c.App.ErrWriter, "%s: warning: %v\n", c.App.Name, err)
+			}
+		}
+		return used, nil
+	}
+	return nil, err
+}
+
+// saidUnusable is in the App's Metadata once the warning was printed.
+const saidUnusable = "zmailer.conf cannot be used"
 
 // Followed is by what versions of zmailer.conf a daemon goes.
 type Followed struct {

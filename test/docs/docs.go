@@ -145,7 +145,8 @@ func (p *parser) comment() error {
 		}
 		p.above, p.path = word, rest
 		return nil
-	case "bench -peers": // begin and end of what scripts/bench writes
+	case "bench -peers", // begin and end of what scripts/bench writes
+		"Written by": // the test that writes what follows
 		return nil
 	}
 	return fmt.Errorf("a comment that says nothing to the runner: %q", word)

@@ -216,7 +216,7 @@ func TestAgentWorksInTransport(t *testing.T) {
 		}
 		name := only(t, s, "transport")
 		wantIn(t, open, path(s, "transport/"+name)+"\n", path(s, "queue/"+name)+"\n")
-		if got, want := read(t, proc+"environ"), "ZCONFIG="+s.Config()+"\x00SET=by-clause\x00"; got != want {
+		if got, want := read(t, proc+"environ"), "ZCONFIG="+s.Config()+"\x00ZCONFIGOF=scheduler\x00SET=by-clause\x00"; got != want {
 			t.Errorf("its environment is %q, want %q", got, want)
 		}
 		return

@@ -240,9 +240,10 @@ func TestDirectoriesAreRoutedInOrder(t *testing.T) {
 		t.Errorf("routed in the order\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	// By SMTP into the last directory, while the router is stopped.
-	router := oneOf(t, s, "router").Pid
-	assert.Must(t, syscall.Kill(router, syscall.SIGSTOP))
-	defer syscall.Kill(router, syscall.SIGCONT)
+	router := oneOf(t, s, "router")
+	assert.Must(t, syscall.Kill(router.Pid, syscall.SIGSTOP))
+	defer syscall.Kill(router.Pid, syscall.SIGCONT)
+	awaitState(t, "the router stands still", router.Stopped)
 	sendSMTP(t, s, "bob@mta.example", "a@far.example", "Subject: x\n\nx\n")
 	assert.Equal(t, len(names(t, s, "router3")), 1)
 }

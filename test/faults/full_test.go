@@ -194,8 +194,7 @@ func (s *system) stopAll(program string, list []suite.Process) (resume func()) {
 	}
 	for _, p := range list {
 		s.must("stop "+program, unix.Kill(p.Pid, unix.SIGSTOP))
-		// One thread takes the signal; on a busy machine others run on until it does.
-		s.await("stopped "+program, func() bool { return stopped(p.Pid) })
+		s.await("stopped "+program, func() bool { return p.Stopped() })
 	}
 	resume = sync.OnceFunc(func() {
 		for _, p := range list {
@@ -207,19 +206,6 @@ func (s *system) stopAll(program string, list []suite.Process) (resume func()) {
 	})
 	s.Cleanup(resume)
 	return resume
-}
-
-// stopped reports whether no thread of a process runs.
-func stopped(pid int) bool {
-	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	for _, name := range stats {
-		text, rerr := os.ReadFile(name)
-		_, state, _ := strings.Cut(string(text), ") ")
-		if rerr == nil && !strings.HasPrefix(state, "T") {
-			return false
-		}
-	}
-	return err == nil
 }
 
 // saidOnce wants no complaint of a daemon twice with the same words.

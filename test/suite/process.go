@@ -80,6 +80,20 @@ func (p Process) Descriptors() int {
 	return len(list)
 }
 
+// Stopped reports whether no thread of the process runs after SIGSTOP: one takes the signal, and
+// on a busy machine others run on until it does.
+func (p Process) Stopped() bool {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
+	for _, name := range stats {
+		text, rerr := os.ReadFile(name)
+		_, state, _ := strings.Cut(string(text), ") ")
+		if rerr == nil && !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return err == nil
+}
+
 // Kill ends it with SIGKILL, unless it has ended.
 func (p Process) Kill() error {
 	if err := syscall.Kill(p.Pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {

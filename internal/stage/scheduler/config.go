@@ -29,7 +29,7 @@ type Follower interface {
 // beside it. Its error joins an *config.Error for each setting and line that cannot be used.
 func ConfigFrom(c *config.Config) (engine.Config, error) {
 	s := config.NewReader(c)
-	first, err := loadConf(c, nil)
+	first, err := loadConf(c, rootStarts(), nil)
 	s.Add(err)
 	out := engine.Config{
 		Dir: c.PostOffice(), HashLevels: s.Int("HASHLEVELS", 0), Strict: c.String("SYNC", "normal") == "strict", Conf: first, ZConfig: c.File,
@@ -42,10 +42,10 @@ func ConfigFrom(c *config.Config) (engine.Config, error) {
 	return out, s.Err()
 }
 
-// loadConf reads scheduler.conf. first is the one of the start; nil: this is the start.
-func loadConf(c *config.Config, first *conf.File) (*conf.File, error) {
-	// It does not stay root, where the agent launcher does.
-	f, err := conf.Load(c, rootStarts())
+// loadConf reads scheduler.conf. root reports whether agents are started by root; first is the
+// one of the start; nil: this is the start.
+func loadConf(c *config.Config, root bool, first *conf.File) (*conf.File, error) {
+	f, err := conf.Load(c, root)
 	if err == nil && first != nil && first.Name == c.Path("scheduler.conf") && f.Name != first.Name {
 		err = &config.Error{File: first.Name, Reason: "it is gone; the built-in one is used by a start alone"}
 	}
@@ -83,7 +83,10 @@ func changeable(c *config.Config, s *config.Reader) (store.Site, alarm.Limits) {
 
 // Reread returns what reads the configuration again for a scheduler that was started with
 // settings: scheduler.conf when it has changed, and zmailer.conf, too, when that is asked for.
+// It is called while the scheduler has the rights that it was started with.
 func Reread(settings *config.Config, first *conf.File, follow Follower) func(asked bool) (*engine.Renewal, error) {
+	// It does not stay root, where the agent launcher does.
+	root := rootStarts()
 	return func(asked bool) (*engine.Renewal, error) {
 		c := settings
 		if asked && settings.File != "" {
@@ -93,7 +96,7 @@ func Reread(settings *config.Config, first *conf.File, follow Follower) func(ask
 				return nil, nil
 			}
 		}
-		next, err := loadConf(c, first)
+		next, err := loadConf(c, root, first)
 		if err != nil {
 			return nil, err
 		}

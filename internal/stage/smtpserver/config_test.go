@@ -80,7 +80,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 			Greylist: policy.Greylist{On: true, RulesOnly: true, ExemptSPF: true, ExemptDNSWL: true, Config: greylist.Config{
 				Delay: time.Minute, Retry: time.Hour, Keep: 48 * time.Hour, Entries: 9,
 			}},
-			RcptCheck: &policy.RcptCheck{Defer: true, Options: rcptcheck.Options{Time: 2 * time.Second, Keep: time.Hour, Env: []string{"POSTOFFICE=/p", "ZCONFIG=" + c.File}}},
+			RcptCheck: &policy.RcptCheck{Defer: true, Options: rcptcheck.Options{Time: 2 * time.Second, Keep: time.Hour, Env: []string{"POSTOFFICE=/p", "ZCONFIG=" + c.File, "ZCONFIGOF=smtpserver"}}},
 			Probe: &rcptcheck.ProbeOptions{
 				PositiveExpire: rcptcheck.DefaultPositiveExpire, PositiveRefresh: rcptcheck.DefaultPositiveRefresh, NegativeExpire: rcptcheck.DefaultNegativeExpire,
 				NegativeRefresh: rcptcheck.DefaultNegativeRefresh, Wait: rcptcheck.DefaultProbeWait, Count: 300, Per: time.Minute,

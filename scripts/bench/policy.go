@@ -88,7 +88,7 @@ func newOutside() (*outside, error) {
 	b := &outside{addr: fmt.Sprintf("127.77.%d.%d", os.Getpid()>>8&255, max(1, os.Getpid()&255))}
 	pc, err := net.ListenPacket("udp", b.addr+":53")
 	if err != nil {
-		return nil, fmt.Errorf("Postfix asks port 53 only: %w", err)
+		return nil, fmt.Errorf("name server on port 53, the only one that Postfix asks: %w", err)
 	}
 	b.names = &dns.Server{PacketConn: pc, Handler: b}
 	if b.service, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {

@@ -142,7 +142,7 @@ func TestHostileEximConfigurationsAreReadWithinBounds(t *testing.T) {
 				return
 			}
 			for _, f := range r.Files {
-				if f.Name == "localnames" && strings.ContainsAny(f.Text, "*^;+\xff") {
+				if f.Name == "localnames" && (strings.ContainsAny(f.Text, "*^;+") || strings.Contains(f.Text, "\xff")) {
 					t.Errorf("localnames: %q", f.Text)
 				}
 			}

@@ -27,7 +27,7 @@ func TestOp2OutageOfATablesServerStopsNoStartAndNoReload(t *testing.T) {
 	addr := l.Addr().String()
 	assert.Must(t, l.Close()) // nobody listens there now
 	s := prepare(t, nil, func(s *suite.Suite) {
-		s.Settings = map[string]string{"ALIASES": "http:web", "LOOKUPKEEP": "0", "RCPTCHECK": "all", "LOGFILE": s.Dir + "/log"}
+		s.Settings = map[string]string{"ALIASES": "http:web", "LOOKUPKEEP": "0", "ROUTERPOLL": "1s", "RESUBMIT": "1s,2s", "RCPTCHECK": "all", "LOGFILE": s.Dir + "/log"}
 		s.Files["web"] = "url = http://" + addr + "/?q=%s\nformat = text\n"
 	})
 	t.Cleanup(func() { call(t, s, "zmctl", "stop", "--direct") })

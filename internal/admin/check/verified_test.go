@@ -11,7 +11,7 @@ import (
 )
 
 // Op9: a domain whose recipients are to be verified where nothing can ask is an error with its
-// line; one that ta-smtp serves is none, and without ADDRESSVERIFY nothing is asked for.
+// line; one that ta-smtp serves is not, and without ADDRESSVERIFY no domain is.
 func TestOp9DomainThatNothingCanVerifyIsReported(t *testing.T) {
 	for name, tt := range map[string]struct {
 		conf, relay, scheduler string

@@ -74,8 +74,8 @@ func (x *eximConfig) row(s setting, outcome Outcome, page, format string, args .
 	x.rows = append(x.rows, Row{s.name, s.value, where, outcome, fmt.Sprintf(format, args...), page})
 }
 
-// find returns the path of a file of /etc or /etc/exim4; "": there is none. It may be a copy from
-// another machine, whose files are all in one directory.
+// find returns the path of a file of /etc or /etc/exim4, or "" if it does not exist. The
+// configuration may be a copy from another machine, with all files in one directory.
 func (x *eximConfig) find(name string) string {
 	path := filepath.Join(x.dir, name)
 	if exists(path) {

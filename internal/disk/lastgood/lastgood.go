@@ -72,7 +72,7 @@ type Store struct {
 	program string
 	now     func() time.Time
 	log     *slog.Logger
-	opener  func(path string) (*os.File, error) // nil: there is none
+	opener  func(path string) (*os.File, error) // nil: files are opened by this process alone
 
 	mu    sync.Mutex
 	sums  map[string]string // of the copies as they were written or found, by path

@@ -23,8 +23,8 @@ type Keeper interface {
 	Last(path string) *Kept
 	// Expires notes when a certificate ends.
 	Expires(path string, at time.Time)
-	// Open opens a key or a file of passwords that this process may not read, by one that may
-	// (package keys). ErrNotHanded: there is none.
+	// Open opens a key or a file of passwords that this process may not read, through a helper
+	// that may (package keys). ErrNotHanded: no helper runs.
 	Open(path string) (*os.File, error)
 }
 

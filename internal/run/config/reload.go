@@ -96,8 +96,8 @@ func (c *Config) Keeping(old *Config, names []string) *Config {
 	return &mixed
 }
 
-// Fingerprint identifies the values of the settings that a program reads. A program that is none
-// of ours may read any.
+// Fingerprint identifies the values of the settings that a program reads. A program that
+// is not part of this system may read any.
 func (c *Config) Fingerprint(program string) string {
 	program = filepath.Base(program)
 	all := Variables()

@@ -5,8 +5,8 @@
 // where no one but root could have put another file in their place (policy.go). It owns
 // nothing on disk.
 //
-// Diagnostics: an error of Open with fs.ErrPermission is a file that is not handed over; it says
-// why. fs.ErrNotExist and others are what the system said. ErrGone: the helper has ended; the
+// Diagnostics: an error of Open with fs.ErrPermission is a file that is not handed over, with
+// the reason. fs.ErrNotExist and others are errors of the system. ErrGone: the helper has ended; the
 // daemon goes on with what it has read, and has to be started again before it can read more.
 package keys
 
@@ -60,7 +60,7 @@ type request struct {
 	Path []byte `json:"path,omitempty"`
 }
 
-// answer comes with a descriptor, or says why there is none.
+// answer comes with a descriptor, or with the reason why not.
 type answer struct {
 	N       uint64        `json:"n"`
 	Errno   syscall.Errno `json:"errno,omitempty"`
@@ -119,7 +119,7 @@ func Help(settings *config.Config, program string) error {
 func NewClient(conn *net.UnixConn) *Client { return &Client{conn: conn, patience: patience} }
 
 // FromEnvironment returns the connection that the process which has started this one has
-// passed; nil: none.
+// passed, or nil.
 func FromEnvironment() *Client {
 	fd, err := strconv.Atoi(os.Getenv(Variable))
 	if err != nil || fd < 3 {

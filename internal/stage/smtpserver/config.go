@@ -381,7 +381,7 @@ func (s *settings) rcptCheck() *policy.RcptCheck {
 		return nil
 	case "yes", "all", "untrusted":
 	default:
-		s.use("RCPTCHECK", fmt.Errorf("%s is none of yes, untrusted, all, no", word))
+		s.use("RCPTCHECK", fmt.Errorf("%s is not one of yes, untrusted, all, no", word))
 	}
 	return &policy.RcptCheck{All: word == "all", Untrusted: word == "untrusted", Defer: s.String("RCPTCHECKTROUBLE", "defer") == "defer", Options: rcptcheck.Options{
 		Time: get(s, s.Duration, "RCPTCHECKTIME", rcptcheck.DefaultTime),

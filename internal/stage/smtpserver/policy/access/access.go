@@ -18,7 +18,7 @@ import (
 
 // Options say where the rules are.
 type Options struct {
-	Path      string            // of the file access; "": there is none. It may be missing
+	Path      string            // of the file access; "": not used. It may be missing
 	Dir       string            // relative paths in it start here
 	Directory *config.Directory // Dir, for all that look for files there; may be nil
 	Source    table.Options     // what tables that are asked have in common

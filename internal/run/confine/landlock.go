@@ -69,6 +69,8 @@ func (p Plan) rules() ([]landlock.Rule, error) {
 	rules := []landlock.Rule{
 		landlock.PathAccess(readAll, dirs...).IgnoreIfMissing(),
 		landlock.PathAccess(readFile, files...).IgnoreIfMissing(),
+		// A program that this one starts lists the directories above the postoffice, too.
+		landlock.PathAccess(landlock.AccessFSSet(ll.AccessFSReadDir), "/"),
 		landlock.PathAccess(top, office),
 		landlock.RWFiles("/dev/null", "/dev/zero", "/dev/full", "/dev/tty").WithIoctlDev().IgnoreIfMissing(),
 		landlock.PathAccess(work, in.below(p.Profile.Write)...).IgnoreIfMissing(),

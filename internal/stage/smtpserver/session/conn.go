@@ -254,6 +254,7 @@ func (c *Conn) readLine(limit int) ([]byte, error) {
 		case i >= 0:
 			c.skip(i + 1)
 			c.last = i + 1
+			c.dripped = 0
 			if skipped > 0 || i >= most {
 				return nil, errLong
 			}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -25,6 +27,11 @@ const (
 	// while the server is short of connections, busyPressed one with a transaction.
 	idlePressed = 10 * time.Second
 	busyPressed = 30 * time.Second
+	// A read of fewer than smallPiece bytes is one of a client that drips. See hold.
+	smallPiece  = 16
+	dripAfter   = 2 * time.Second
+	longestHold = 5 * time.Second
+	heldBytes   = smallBuffer / 2
 	// evictTime is how long the last reply to an evicted client may take.
 	evictTime = time.Second
 )
@@ -48,6 +55,8 @@ type wire struct {
 	armed      time.Time          // when that wait began
 	progress   bool               // since then the client has done what counts as progress
 	trusted    bool               // only silence ends the connection
+	dripped    time.Duration      // how long the last bytes came in small pieces; see hold
+	held       bool               // the system tells of small pieces only at the end of a wait
 
 	mu         sync.Mutex // for the fields below, which Stop, Press and Evict use
 	useful     time.Time  // when the client last made progress
@@ -96,27 +105,77 @@ func (w *wire) fill() error {
 	if w.flush() != nil {
 		return w.err
 	}
-	if !w.armRead() {
-		return w.farewell()
+	for {
+		hold := w.hold()
+		if !w.armRead(hold) {
+			return w.farewell()
+		}
+		space := w.space()
+		n, err := w.stream.Read(space)
+		if n > 0 {
+			w.full = n == len(space)
+			w.tail += n
+			w.waited(n)
+			return nil
+		}
+		var timeout net.Error
+		switch {
+		case !errors.As(err, &timeout) || !timeout.Timeout():
+			w.err = io.EOF
+		case !w.isWanted():
+			return w.farewell()
+		case hold > 0 && hold < w.left:
+			// What has come meanwhile is read now.
+			w.left -= hold
+			w.dripped += hold
+			continue
+		default:
+			w.err = errTimeout
+		}
+		return w.err
 	}
-	space := w.space()
-	n, err := w.stream.Read(space)
-	if n > 0 {
-		w.full = n == len(space)
-		w.tail += n
-		w.waited(n)
-		return nil
+}
+
+// hold returns how long the next wait may go on although a few bytes have come; 0: it ends with
+// the first. A client that sends a line or a message byte by byte would wake the server for each.
+// When it has taken more than dripAfter for that it is waited for half as long again, at most
+// longestHold, or until heldBytes are there.
+func (w *wire) hold() time.Duration {
+	w.setHeld(w.dripped > dripAfter && !w.trusted)
+	if !w.held {
+		return 0
 	}
-	var timeout net.Error
-	switch {
-	case !errors.As(err, &timeout) || !timeout.Timeout():
-		w.err = io.EOF
-	case !w.isWanted():
-		return w.farewell()
-	default:
-		w.err = errTimeout
+	return min(w.dripped/2, longestHold)
+}
+
+// setHeld begins or ends holds.
+func (w *wire) setHeld(on bool) {
+	tcp, ok := w.conn.(*net.TCPConn)
+	if on == w.held || !ok {
+		return
 	}
-	return w.err
+	bytes := 1
+	if on {
+		bytes = heldBytes
+	}
+	// A read shows what is wrong with a connection that refuses it.
+	if setLowWater(tcp, bytes) == nil {
+		w.held = on
+	}
+}
+
+// setLowWater sets how many bytes have to be there before a reader is woken. The end of the
+// connection wakes it, too.
+func setLowWater(c *net.TCPConn, bytes int) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, bytes)
+	})
+	return errors.Join(err, failed)
 }
 
 // space returns where to read to. It uses the large buffer while the small one does not hold
@@ -196,8 +255,9 @@ func (w *wire) close() {
 // in the time that the client had for its first byte. Content has the same time, and
 // wins some with each byte; see waited. Only the time counts in which the client is
 // waited for, not that which filters or the disk take. It reports false if the connection
-// was evicted, or if the server is stopping and it has no transaction to finish.
-func (w *wire) armRead() bool {
+// was evicted, or if the server is stopping and it has no transaction to finish. A wait of
+// hold ends before that limit.
+func (w *wire) armRead(hold time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.evicted || w.stopping && !w.busy {
@@ -211,7 +271,10 @@ func (w *wire) armRead() bool {
 		w.left = min(w.left, w.shortLimit())
 	}
 	until := w.armed.Add(w.left)
-	if d := until.Sub(w.readUntil); d > w.config.ReadTimeout/deadlineSlack || w.pressed && d < 0 {
+	if hold > 0 && hold < w.left {
+		until = w.armed.Add(hold)
+	}
+	if d := until.Sub(w.readUntil); d > w.config.ReadTimeout/deadlineSlack || (w.pressed || hold > 0) && d != 0 || w.readUntil.Before(w.armed) {
 		w.readUntil = until
 		// It fails on a closed connection; so does the read that follows.
 		_ = w.conn.SetReadDeadline(until)
@@ -237,7 +300,13 @@ func (w *wire) shortLimit() time.Duration {
 // that drips bytes has no more than the limit, and one that is slow now and then goes on. A
 // trusted client has the whole limit from each byte to the next.
 func (w *wire) waited(n int) {
-	w.left = max(0, w.left-time.Since(w.armed))
+	waited := time.Since(w.armed)
+	w.left = max(0, w.left-waited)
+	if n < smallPiece {
+		w.dripped += waited
+	} else {
+		w.dripped = 0
+	}
 	switch rate := w.config.MinRate; {
 	case w.trusted:
 		w.left = w.config.ReadTimeout
@@ -267,6 +336,8 @@ func (w *wire) armWrite() {
 // limit gives all reads and writes up to the next armRead and armWrite one time limit. It
 // reports false if the server is stopping or the connection was evicted.
 func (w *wire) limit(d time.Duration) bool {
+	w.dripped = 0
+	w.setHeld(false)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopping || w.evicted {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -27,7 +28,7 @@ type Probe struct {
 // Probe asks the servers of a destination whether they take mail for a recipient, as a delivery
 // would: by the same routes, sources, TLS requirements and login. That no server can be asked,
 // that the name has none, and that a server refuses the null sender say nothing about the
-// recipient.
+// recipient; nor does a refusal that is not about the mailbox, see deniesMailbox.
 func (r *Relay) Probe(ctx context.Context, channel, host, to string) Probe {
 	key := poolKey{channel: channel, host: host}
 	if !strings.HasPrefix(host, "unix:") {
@@ -64,6 +65,9 @@ func (r *Relay) Probe(ctx context.Context, channel, host, to string) Probe {
 	if res.Err != nil {
 		text = brief(res.Err)
 	}
+	if res.Outcome == status.Failed && res.Err == nil && !deniesMailbox(res.Reply) {
+		res.Outcome = status.Deferred
+	}
 	if res.Outcome == status.Deferred {
 		if res.Code.IsZero() {
 			res.Code = status.BadConnection
@@ -76,6 +80,24 @@ func (r *Relay) Probe(ctx context.Context, channel, host, to string) Probe {
 		return p
 	}
 	return Probe{Outcome: res.Outcome, Code: res.Code, Text: strings.ReplaceAll(text, "\n", " ")}
+}
+
+// deniesMailbox reports whether a reply of 5xx to RCPT says that there is no such mailbox. A
+// refusal for another reason (our address is listed, relaying is not set up yet, the mailbox is
+// full) may be gone when a delivery is tried, and would make good addresses unknown for days.
+func deniesMailbox(r smtpclient.Reply) bool {
+	c := r.Status()
+	switch {
+	case c.Subject == 1: // RFC 3463 section 3.2: addressing, but for the sender's address
+		return c.Detail != 7 && c.Detail != 8
+	case c.Subject == 2: // disabled, not accepting messages
+		return c.Detail == 1
+	case c.Subject == 4: // Exchange Online refuses unknown recipients with 550 5.4.1
+		return r.Code == 550 && c.Detail == 1
+	case c.Subject == 0: // no enhanced code: RFC 5321 section 4.2.3, RFC 7504
+		return slices.Contains([]int{550, 551, 553, 556}, r.Code)
+	}
+	return false
 }
 
 // probers is how many recipients are asked for at the same time.

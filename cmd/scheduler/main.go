@@ -91,7 +91,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	cfg.Reread.Ask, cfg.Reread.Read = config.Hangups(), scheduler.Reread(settings, cfg.Conf, follower)
-	cfg.Log, cfg.Service = log, sdnotify.FromEnvironment(log)
+	cfg.Alone, cfg.Log, cfg.Service = follower.Publish, log, sdnotify.FromEnvironment(log)
 	machine.Share()
 	if err := enterSandbox(settings, &cfg); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/submit"
 )
@@ -59,8 +60,20 @@ func badUse(format string, args ...any) error {
 	return cli.Exit(fmt.Sprintf(format, args...), config.ExitUsage)
 }
 
+// loaded returns the settings. While an operator edits zmailer.conf and it cannot be used, mail is
+// taken by those that the daemons go by; with -v a warning says so.
+func loaded(c *cli.Context) (*config.Config, error) {
+	settings, held, err := lastgood.ForSubmit(c)
+	if c.Bool("v") {
+		for _, e := range config.Errors(held) {
+			fmt.Fprintf(c.App.ErrWriter, "submit: warning: %v; the settings in use by the scheduler hold\n", e)
+		}
+	}
+	return settings, err
+}
+
 func run(c *cli.Context) error {
-	settings, err := config.FromCLI(c)
+	settings, err := loaded(c)
 	if err != nil {
 		return err
 	}
@@ -73,7 +86,7 @@ func run(c *cli.Context) error {
 
 // serve is -bs.
 func serve(c *cli.Context) error {
-	settings, err := config.FromCLI(c)
+	settings, err := loaded(c)
 	if err != nil {
 		return err
 	}
@@ -135,7 +148,7 @@ const exitDataErr = 65
 // initAliases is newaliases: text files are read again by themselves when they change, a
 // database beside the file aliases is compiled.
 func initAliases(c *cli.Context) error {
-	settings, err := config.FromCLI(c)
+	settings, err := loaded(c)
 	if err != nil {
 		return err
 	}
@@ -150,7 +163,7 @@ func initAliases(c *cli.Context) error {
 // zmctl runs the program zmctl, beside this one or in PATH, in our place. It returns only
 // if that cannot be.
 func zmctl(c *cli.Context, flag string, args ...string) error {
-	settings, err := config.FromCLI(c)
+	settings, err := loaded(c)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,8 @@ func table() map[string]row {
 		".pid.zmctl":     {"openat openat+ flock unlinkat", ".pid.zmctl"},
 		".probe.T":       {"openat openat+ renameat2 renameat2+ unlinkat", ".probe.00112233445566778899aabbccddeeff"},
 		".nursery":       {"openat unlinkat", ".nursery"},
+		".submit":        {"openat", ".submit"},
+		".submit.new":    {"openat openat+ fchmodat renameat unlinkat", ".submit.new"},
 		"alarms/":        {"openat", "alarms"},
 		"suspensions/":   {"openat", "suspensions"},
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -241,4 +242,57 @@ func TestContentArrivesByteForByte(t *testing.T) {
 		}
 	}
 	awaitEmpty(t, s)
+}
+
+// Op1: while zmailer.conf cannot be used, or is away, users' mail is accepted by the settings that
+// the daemons go by, within their limits, and delivered.
+func TestOp1UsersSubmitWhileZmailerConfCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	s := confined(t, nil, func(s *suite.Suite) {
+		s.Settings["MAXSIZE"], s.Settings["LOCALUSERS"] = "20k", filepath.Join(s.Dir, "conf", "local")
+		s.Files["local"] = "alice\n"
+		s.Files["scheduler.conf"] = schedulerConf
+	})
+	begin(t, s)
+	event(t, s, "started", "program", "scheduler")
+	good := read(t, s.Config())
+	mail := 0
+	takes := func(what string) {
+		t.Helper()
+		for _, args := range [][]string{{"alice@mta.example"}, {"-bs"}} {
+			message := "Subject: x\n\n"
+			if args[0] == "-bs" {
+				message = "HELO me\r\nMAIL FROM:<root@mta.example>\r\nRCPT TO:<alice@mta.example>\r\nDATA\r\nSubject: x\r\n\r\n.\r\nQUIT\r\n"
+			}
+			said, code := submitAs(t, s, message, args...)
+			if code != 0 || args[0] != "-bs" && said != "" {
+				t.Errorf("%s, %v: exit code %d, %s", what, args, code, said)
+			}
+			mail++
+		}
+		awaitMail(t, s, "alice", mail)
+	}
+	takes("good")
+	configure(t, s, "zmailer.conf", good+"MAXSIZE=many\nMAXRCPT 5\n")
+	takes("wrong lines")
+	said, code := submitAs(t, s, "Subject: x\n\n"+strings.Repeat("x\n", 20<<10), "alice@mta.example")
+	if code == 0 {
+		t.Errorf("a message above MAXSIZE was taken: %s", said)
+	}
+	if said, code := submitAs(t, s, "Subject: x\n\n", "-v", "--id", "alice@mta.example"); code != 0 || strings.Count(said, s.Config()) != 2 {
+		t.Errorf("-v names no errors: %d, %s", code, said)
+	}
+	mail++
+	assert.Must(t, os.Chmod(s.Config(), 0))
+	takes("closed")
+	assert.Must(t, os.Rename(s.Config(), s.Config()+".away"))
+	takes("away")
+	s.Kill()
+	if said, code := submitAs(t, s, "Subject: x\n\n", "alice@mta.example"); code != 0 {
+		t.Errorf("without daemons: %d, %s", code, said)
+	}
+	assert.Must(t, os.Remove(path(s, ".submit")))
+	if said, code := submitAs(t, s, "Subject: x\n\n", "alice@mta.example"); code != 78 {
+		t.Errorf("without settings: %d, %s", code, said)
+	}
 }

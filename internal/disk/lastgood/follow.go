@@ -1,10 +1,12 @@
 package lastgood
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -28,6 +30,7 @@ type Follower struct {
 
 	started, current, next *config.Config
 	refused                string // why the last reading was refused, as it was logged
+	publishes              bool   // SubmitFile is written
 }
 
 // Follow returns the Follower of a program that is started with settings. store is what Use has
@@ -68,6 +71,9 @@ func (f *Follower) Accept() (attrs []any) {
 	changed := append(slices.Clone(change.Applied), change.Restart...)
 	f.current, f.next, f.refused = f.next, nil, ""
 	f.note("")
+	if f.publishes {
+		f.publish()
+	}
 	logging.SetLevel(f.log, f.current.String("LOGLEVEL", ""))
 	return []any{"changed", strings.Join(changed, " "), "restart", strings.Join(pending, " ")}
 }
@@ -117,16 +123,20 @@ func Settings(c *cli.Context) (*config.Config, error) {
 // apply the file refuse it instead. Who may not read the daemons' copy gets the error.
 func Accepted(c *cli.Context) (*config.Config, error) {
 	now, err := config.FromCLI(c)
-	if err == nil || now == nil || now.File == "" {
-		return now, err
+	if err == nil {
+		return now, nil
+	}
+	dir, file, perr := place(c, now)
+	if perr != nil {
+		return nil, err
 	}
 	for _, daemon := range []string{"scheduler", "router", "smtpserver"} {
-		v, ferr := FollowedBy(now.PostOffice(), daemon, now.File)
+		v, ferr := FollowedBy(dir, daemon, file)
 		if ferr != nil {
 			continue // it has never run
 		}
 		used, uerr := config.FromCopy(c, v.Current)
-		if uerr != nil || used.PostOffice() != now.PostOffice() {
+		if uerr != nil || used.PostOffice() != dir {
 			continue // an older release's, or a flag is wrong, too
 		}
 		if _, said := c.App.Metadata[saidUnusable]; !said {
@@ -138,6 +148,23 @@ func Accepted(c *cli.Context) (*config.Config, error) {
 		return used, nil
 	}
 	return nil, err
+}
+
+// place returns where the copies of a zmailer.conf are that cannot be used: in the postoffice that it
+// names, or the usual one where nothing of it can be read.
+func place(c *cli.Context, now *config.Config) (postoffice, file string, err error) {
+	if now != nil {
+		return now.PostOffice(), now.File, nil
+	}
+	file = config.FileOf(c)
+	if file == "" {
+		return "", "", ErrNotFollowed
+	}
+	postoffice, err = filepath.Abs(cmp.Or(c.String("postoffice"), config.DefaultPostOffice))
+	if err == nil {
+		file, err = filepath.Abs(file)
+	}
+	return postoffice, file, err
 }
 
 // saidUnusable is in the App's Metadata once the warning was printed.

@@ -38,6 +38,9 @@ func FromCLI(c *cli.Context) (*Config, error) {
 	return load(chosen(c), fixed)
 }
 
+// FileOf returns the path of the zmailer.conf that the flags name; "": the built-in one.
+func FileOf(c *cli.Context) string { return chosen(c) }
+
 // DaemonVariable names, in the environment of a process that a daemon has started, that daemon: the
 // process goes by the same version of zmailer.conf (lastgood.Settings).
 const DaemonVariable = "ZCONFIGOF"

@@ -71,6 +71,16 @@ func ChangeFor(program string, names []string) (c Change) {
 // Source returns the text of File as it was read.
 func (c *Config) Source() []byte { return c.source }
 
+// Lines returns some settings as lines of zmailer.conf; those that are not set are left out.
+func (c *Config) Lines(names ...string) (lines []byte) {
+	for _, name := range names {
+		if v, set := c.values[name]; set {
+			lines = fmt.Appendf(lines, "%s=%s\n", name, quote(v.text))
+		}
+	}
+	return lines
+}
+
 // ChangedFrom returns the names of the settings whose values differ from those in old, in the
 // order of Variables.
 func (c *Config) ChangedFrom(old *Config) (names []string) {

@@ -54,6 +54,9 @@ type Config struct {
 	// Metrics counts; nil: nothing does.
 	Metrics *metrics.Set
 
+	// Alone is called when this is the one scheduler of the postoffice; may be nil.
+	Alone func()
+
 	tuning tuning
 }
 
@@ -111,6 +114,9 @@ func Run(ctx context.Context, c Config) error {
 	}
 	if err := settleUnfinished(c, po); err != nil {
 		return errors.Join(err, release())
+	}
+	if c.Alone != nil {
+		c.Alone()
 	}
 	for _, where := range c.Conf.NoEffect {
 		c.Log.Warn("setting-without-effect", "setting", where)

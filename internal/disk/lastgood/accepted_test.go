@@ -1,0 +1,238 @@
+package lastgood
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+
+	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/run/assert"
+	"zmailer/internal/run/config"
+)
+
+// site is a zmailer.conf with its postoffice.
+type site struct {
+	*testing.T
+	file, dir string
+}
+
+func newSite(t *testing.T, lines string) *site {
+	s := &site{t, filepath.Join(t.TempDir(), "zmailer.conf"), t.TempDir()}
+	s.write(lines)
+	return s
+}
+
+// write writes zmailer.conf, below the line of the postoffice.
+func (s *site) write(lines string) {
+	s.Helper()
+	assert.Must(s.T, os.WriteFile(s.file, []byte("POSTOFFICE="+s.dir+"\n"+lines), 0o600))
+}
+
+// follow is a daemon's start.
+func (s *site) follow(daemon string) *Follower {
+	s.Helper()
+	log := slog.New(slog.DiscardHandler)
+	settings := assert.Get(config.Load(s.file))(s.T)
+	return Follow(settings, daemon, Use(settings, daemon, log), log, func() (*config.Config, error) { return config.Load(s.file) })
+}
+
+// command runs a command with flags and returns what is printed to standard error.
+func (s *site) command(do func(c *cli.Context), args ...string) string {
+	s.Helper()
+	var said bytes.Buffer
+	app := &cli.App{Name: "command", Flags: config.Flags(), ErrWriter: &said, Action: func(c *cli.Context) error { do(c); return nil }}
+	assert.Must(s.T, app.Run(append([]string{"command", "--config", s.file}, args...)))
+	return said.String()
+}
+
+// accepted returns what MAXSIZE a command of an operator goes by; -1: it gets the error.
+func (s *site) accepted(args ...string) (size int64, said string) {
+	s.Helper()
+	said = s.command(func(c *cli.Context) {
+		for range 2 { // the warning is printed once
+			settings, err := Accepted(c)
+			if err != nil {
+				if settings != nil || config.Exit(err) != config.ExitConfig {
+					s.Errorf("got settings %v with %v", settings, err)
+				}
+				size = -1
+				return
+			}
+			size = assert.Get(settings.Size("MAXSIZE", 0))(s.T)
+		}
+	}, args...)
+	return size, said
+}
+
+// Op11, Op1: while zmailer.conf cannot be used, operators' commands go by what the daemons go by,
+// and by nothing else.
+func TestOp11CommandsGoByTheDaemonsSettings(t *testing.T) {
+	const bad = "MAXSIZE=5\nMAXRCPT=many\nnonsense\n"
+	for name, tt := range map[string]struct {
+		change func(s *site)
+		args   []string
+		want   int64
+		warns  int // lines
+	}{
+		"the file can be used":       {func(s *site) { s.follow("scheduler"); s.write("MAXSIZE=5\n") }, nil, 5, 0},
+		"it cannot":                  {func(s *site) { s.follow("scheduler"); s.write(bad) }, nil, 7, 3},
+		"it is gone":                 {func(s *site) { s.follow("scheduler"); assert.Must(s.T, os.Remove(s.file)) }, []string{"--postoffice", "."}, 7, 2},
+		"no daemon has run":          {func(s *site) { s.write(bad) }, nil, -1, 0},
+		"only smtpserver has run":    {func(s *site) { s.follow("smtpserver"); s.write(bad) }, nil, 7, 3},
+		"a program that counts not":  {func(s *site) { s.follow("zmweb"); s.write(bad) }, nil, -1, 0},
+		"the scheduler counts first": {func(s *site) { s.follow("scheduler"); s.write("MAXSIZE=8\n"); s.follow("router"); s.write(bad) }, nil, 7, 3},
+		"a reload was accepted": {func(s *site) {
+			f := s.follow("scheduler")
+			s.write("MAXSIZE=8\n")
+			assert.Get(f.Read())(s.T)
+			f.Accept()
+			s.write(bad)
+		}, nil, 8, 3},
+		"a reload was refused": {func(s *site) {
+			f := s.follow("scheduler")
+			s.write(bad)
+			_, err := f.Read()
+			f.Refuse(err)
+		}, nil, 7, 3},
+		"another postoffice":   {func(s *site) { s.follow("scheduler"); s.dir = s.TempDir(); s.write(bad) }, nil, -1, 0},
+		"another zmailer.conf": {func(s *site) { s.follow("scheduler"); s.file += ".other"; s.write(bad) }, nil, -1, 0},
+		"a flag is wrong, too": {func(s *site) { s.follow("scheduler"); s.write(bad) }, []string{"--log-level", "loud"}, -1, 0},
+		"the copies are damaged": {func(s *site) {
+			s.follow("scheduler")
+			s.write(bad)
+			for _, path := range assert.Get(filepath.Glob(filepath.Join(s.dir, Dir, "*", "*")))(s.T) {
+				assert.Must(s.T, os.Truncate(path, 90))
+			}
+		}, nil, -1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, "MAXSIZE=7\n")
+			tt.change(s)
+			if len(tt.args) == 2 && tt.args[1] == "." {
+				tt.args[1] = s.dir
+			}
+			got, said := s.accepted(tt.args...)
+			assert.Equal(t, got, tt.want, "MAXSIZE")
+			assert.Equal(t, strings.Count(said, "\n"), tt.warns, said)
+		})
+	}
+}
+
+// Op1: while zmailer.conf cannot be used, submit takes mail by the settings that the scheduler goes
+// by; a file that is damaged, or of another zmailer.conf, counts as none.
+func TestOp1SubmitGoesByThePublishedSettings(t *testing.T) {
+	const bad = "MAXSIZE=5\nMAXRCPT=many\n"
+	published := func(s *site) *Follower {
+		f := s.follow("scheduler")
+		f.Publish()
+		return f
+	}
+	edit := func(change func(text string) string) func(s *site) {
+		return func(s *site) {
+			published(s)
+			s.write(bad)
+			path := filepath.Join(s.dir, SubmitFile)
+			assert.Must(s.T, os.WriteFile(path, []byte(change(string(assert.Get(os.ReadFile(path))(s.T)))), 0o600))
+		}
+	}
+	for name, tt := range map[string]struct {
+		change func(s *site)
+		want   int64 // -1: the error
+	}{
+		"the file can be used": {func(s *site) { published(s); s.write("MAXSIZE=5\n") }, 5},
+		"it cannot":            {func(s *site) { published(s); s.write(bad) }, 7},
+		"it was accepted": {func(s *site) {
+			f := published(s)
+			s.write("MAXSIZE=8\n")
+			assert.Get(f.Read())(s.T)
+			f.Accept()
+			s.write(bad)
+		}, 8},
+		"it was refused":       {func(s *site) { f := published(s); s.write(bad); _, err := f.Read(); f.Refuse(err) }, 7},
+		"nothing is published": {func(s *site) { s.follow("scheduler"); s.write(bad) }, -1},
+		"another postoffice":   {func(s *site) { published(s); s.dir = s.TempDir(); s.write(bad) }, -1},
+		"another zmailer.conf": {func(s *site) { published(s); s.file += ".other"; s.write(bad) }, -1},
+		"cut short":            {edit(func(text string) string { return text[:len(text)-len(submitEnd)] }), -1},
+		"empty":                {edit(func(string) string { return "" }), -1},
+		"damaged":              {edit(func(text string) string { return strings.Replace(text, "MAXSIZE", "MAX\x00SIZE", 1) }), -1},
+		"a link": {func(s *site) {
+			published(s)
+			s.write(bad)
+			path := filepath.Join(s.dir, SubmitFile)
+			assert.Must(s.T, os.Rename(path, path+"1"), os.Symlink(path+"1", path))
+		}, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, "MAXSIZE=7\nSRSDOMAIN=secret.example\nHOSTNAME='mx.example'\n")
+			tt.change(s)
+			s.command(func(c *cli.Context) {
+				settings, held, err := ForSubmit(c)
+				if (err != nil) != (tt.want < 0) || err == nil && (held != nil) != (tt.want > 5) {
+					t.Fatalf("got %v, %v, %v", settings, held, err)
+				}
+				if err == nil {
+					assert.Equal(t, assert.Get(settings.Size("MAXSIZE", 0))(t), tt.want, "MAXSIZE")
+					assert.Equal(t, settings.PostOffice(), s.dir, "postoffice")
+				}
+			})
+		})
+	}
+}
+
+// Every user may read what is published, and it has no setting that submit does not need.
+func TestOp1PublishedSettingsAreThoseOfSubmit(t *testing.T) {
+	s := newSite(t, "MAXSIZE=7\nAUTH=file:secret\nWEBTOKEN=secret\nSYNC=strict\n")
+	s.follow("scheduler").Publish()
+	path := filepath.Join(s.dir, SubmitFile)
+	assert.Equal(t, assert.Get(os.Stat(path))(t).Mode(), os.FileMode(0o644), "mode")
+	text := string(assert.Get(os.ReadFile(path))(t))
+	if strings.Contains(text, "secret") || strings.Count(text, "\n") != 5 {
+		t.Errorf("got %s", text)
+	}
+}
+
+// The power fails at each write of what is published: a reader finds the old settings or the new
+// ones, whole.
+func TestOp1PublishedSettingsAreWholeWhereverThePowerFails(t *testing.T) {
+	texts := []string{submitHead + "/x\nMAXSIZE=1\n" + submitEnd, submitHead + "/x\nMAXSIZE=2\n" + strings.Repeat("# long\n", 900) + submitEnd}
+	work := func(disk durable.FS) (written int) {
+		s := New(disk, "scheduler", nil, slog.New(slog.DiscardHandler))
+		for _, text := range texts {
+			if replacePublic(s, []byte(text)) != nil {
+				return written
+			}
+			written++
+		}
+		return written
+	}
+	first := cutfs.New()
+	work(first)
+	states := map[string]int{}
+	for cut := range first.Ops() {
+		disk := cutfs.New()
+		disk.CutAfter(cut)
+		written := work(disk)
+		for _, loss := range disk.Losses() {
+			got, err := readFile(disk.Restart(loss), SubmitFile, mostSubmit)
+			at := 0
+			for i, text := range texts {
+				if string(got) == text {
+					at = i + 1
+				}
+			}
+			if err == nil && at == 0 || at < written {
+				t.Fatalf("cut %d, %v: %d bytes after %d were written", cut, loss, len(got), written)
+			}
+			states[string(rune('0'+at))]++
+		}
+	}
+	if len(states) != 3 {
+		t.Errorf("readers found %v", states)
+	}
+}

@@ -3,6 +3,7 @@ package ecosystem
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
@@ -57,23 +58,20 @@ hostname: 127.0.0.1
 port: REST
 admin_user: restadmin
 admin_pass: restpass
-[runner.archive]
-start: no
-[runner.bounces]
-start: no
-[runner.digest]
-start: no
-[runner.nntp]
-start: no
-[runner.rest]
-start: no
-[runner.retry]
-start: no
-[runner.shunt]
-start: no
-[runner.task]
-start: no
-`
+RUNNERS`
+
+// runners are those that have nothing to do here, which do not start, and those that work; these
+// look into their queues every tenth of a second: a message passes through five.
+func runners() string {
+	var conf strings.Builder
+	for _, name := range []string{"archive", "bounces", "digest", "nntp", "rest", "retry", "shunt", "task"} {
+		fmt.Fprintf(&conf, "[runner.%s]\nstart: no\n", name)
+	}
+	for _, name := range []string{"command", "in", "lmtp", "out", "pipeline", "virgin"} {
+		fmt.Fprintf(&conf, "[runner.%s]\nsleep_time: 0.1s\n", name)
+	}
+	return conf.String()
+}
 
 // newMailman prepares Mailman, which sends to a port of this machine.
 func newMailman(t *testing.T, smtp string) *mailman {
@@ -93,7 +91,7 @@ func newMailman(t *testing.T, smtp string) *mailman {
 	m.page = readPage(t, "mailing-list-managers.md", "127.0.0.1:8024", m.lmtp, "lmtp_port: 8024", "lmtp_port: "+port, "smtp_port: 25", "smtp_port: "+smtp,
 		"/var/lib/mailman3", m.dir, "/etc/mailman3/postfix-mailman.cfg\nlmtp", m.dir+"/postfix.cfg\nlmtp")
 	write(t, m.dir+"/postfix.cfg", m.get(t, "/etc/mailman3/postfix-mailman.cfg"), 0o644)
-	write(t, m.dir+"/mailman.cfg", m.get(t, "/etc/mailman3/mailman.cfg")+strings.NewReplacer("ROOT", m.dir, "REST", rest).Replace(paths), 0o644)
+	write(t, m.dir+"/mailman.cfg", m.get(t, "/etc/mailman3/mailman.cfg")+strings.NewReplacer("ROOT", m.dir, "REST", rest, "RUNNERS", runners()).Replace(paths), 0o644)
 	return m
 }
 

@@ -44,6 +44,7 @@ type login struct {
 	*server
 	client   *session.Client // of the connection
 	failures int             // wrong passwords on this connection
+	asked    time.Time       // when the backend was given the last response
 }
 
 // mechanisms returns what a client may authenticate with now: on a port for submission, and
@@ -127,11 +128,12 @@ func (l *login) try(mechanism string, first []byte, ask func(challenge string) (
 }
 
 // refuse answers a wrong password, or an unknown user, late and always the
-// same (RFC 4954 sections 4 and 9). The wait is this goroutine's alone.
+// same (RFC 4954 sections 4 and 9). The wait is this goroutine's alone. It is measured from the
+// client's response, so that the time of the check is no answer.
 func (l *login) refuse() *session.Reply {
 	delay := l.Users.Delay << min(l.failures, authFailures)
 	l.failures++
-	t := time.NewTimer(delay)
+	t := time.NewTimer(restOf(delay, time.Since(l.asked)))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -141,6 +143,15 @@ func (l *login) refuse() *session.Reply {
 	r := session.NewReply(535, "5.7.8", "Error: authentication failed")
 	r.Last = l.failures >= authFailures
 	return r
+}
+
+// restOf returns how long a reply waits after a check that took some time: it leaves when the delay
+// has passed, or a multiple of it.
+func restOf(delay, took time.Duration) time.Duration {
+	if took < 0 {
+		return delay
+	}
+	return delay - took%delay
 }
 
 var errCancelled = errors.New("the client cancelled the exchange")
@@ -171,6 +182,9 @@ func (l *login) exchange(mechanism string, response []byte, ask func(string) (st
 		}
 		var ok bool
 		if response, ok = decodeResponse(line); !ok {
+			if refused(mechanism, challenge) {
+				return "", e.Claimed(), auth.ErrRefused
+			}
 			return "", "", auth.ErrSyntax
 		}
 	}
@@ -187,6 +201,7 @@ func refused(mechanism string, challenge []byte) bool {
 func (l *login) step(e auth.Exchange, response []byte) ([]byte, bool, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, authTime)
 	defer cancel()
+	l.asked = time.Now()
 	return e.Next(ctx, response)
 }
 

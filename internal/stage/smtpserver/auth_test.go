@@ -352,6 +352,7 @@ func TestRefusedTokensCountHoweverTheExchangeEnds(t *testing.T) {
 		"cancelled": func(p *client) { p.say("*", "535 5.7.8") },
 		"cut":       func(p *client) { p.Close() },
 		"answered":  func(p *client) { p.say("", "535 5.7.8") },
+		"garbled":   func(p *client) { p.say("!", "535 5.7.8") }, // no base64
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := submission(t, func(c *Config) {
@@ -366,5 +367,21 @@ func TestRefusedTokensCountHoweverTheExchangeEnds(t *testing.T) {
 			}
 			r.greeted().say("AUTH XOAUTH2 "+b64("user=jane\x01auth=Bearer guess\x01\x01"), "421 4.7.0")
 		})
+	}
+}
+
+// A client that takes the time of the reply to a wrong password does not learn how long the backend
+// took: a directory answers sooner for a user that it does not have.
+func TestReplyToAWrongPasswordHidesTheTimeOfTheCheck(t *testing.T) {
+	const unit = time.Second
+	for name, tt := range map[string]struct{ took, want time.Duration }{
+		"at once":             {0, unit},
+		"an unknown user":     {3 * time.Millisecond, unit - 3*time.Millisecond},
+		"a known one":         {40 * time.Millisecond, unit - 40*time.Millisecond},
+		"just in time":        {unit, unit},
+		"slower than a delay": {unit + 300*time.Millisecond, unit - 300*time.Millisecond},
+		"a clock set back":    {-time.Second, unit},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, restOf(unit, tt.took), tt.want) })
 	}
 }

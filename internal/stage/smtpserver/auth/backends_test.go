@@ -198,6 +198,12 @@ func TestPeer12SaslauthdDecides(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, user, err)
 		}
 	}
+	// It reads a name up to a NUL, so that this client would be jane under another name.
+	for _, name := range []string{"jane\x00", "jane\x00@example.net", "jane\x00\n", "jane\n", "\tjane", "jane\u0085"} {
+		if user, err := try(t, b, Login, []byte(name), "secret"); user != "" || !errors.Is(err, ErrRefused) {
+			t.Errorf("%q: %q, %v", name, user, err)
+		}
+	}
 	away := assert.Get(Open("saslauthd:"+dir+"/other", Options{}))(t)
 	if _, err := try(t, away, Plain, []byte("\x00jane\x00secret")); err == nil || errors.Is(err, ErrRefused) {
 		t.Errorf("a socket that is not there: %v", err)

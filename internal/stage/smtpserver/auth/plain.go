@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/emersion/go-sasl"
@@ -16,7 +18,7 @@ type verifier func(ctx context.Context, user, password string) (name string, err
 func passwords(mechanism string, v verifier) (Exchange, error) {
 	e := &exchange{}
 	check := func(identity, user, password string) error {
-		if !utf8.ValidString(user) || user == "" || bytes.IndexByte([]byte(password), 0) >= 0 {
+		if !isName(user) || bytes.IndexByte([]byte(password), 0) >= 0 {
 			return ErrRefused
 		}
 		e.claimed = user
@@ -36,6 +38,12 @@ func passwords(mechanism string, v verifier) (Exchange, error) {
 		return nil, ErrMechanism
 	}
 	return e, nil
+}
+
+// isName reports whether a client may name a user so. The programs behind saslauthd and PAM end a
+// name at a NUL: such a client would be the user, under a name with rates and rights of its own.
+func isName(user string) bool {
+	return user != "" && utf8.ValidString(user) && !strings.ContainsFunc(user, unicode.IsControl)
 }
 
 // exchange is one of go-sasl's servers.

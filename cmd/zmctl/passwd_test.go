@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -103,6 +104,49 @@ func TestPasswdChangesNothingWithoutAPassword(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who can write to the directory has root change and read no file of root's, and does not keep it
+// waiting.
+func TestPasswdChangesNoFileOfRootForOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	for name, plant := range map[string]func(shadow, path string) error{
+		"a symbolic link": func(shadow, path string) error {
+			return errors.Join(os.Symlink(shadow, path), os.Lchown(path, 4711, 4711))
+		},
+		"one behind another": func(shadow, path string) error {
+			return errors.Join(os.Symlink(filepath.Base(path)+"2", path), os.Symlink(shadow, path+"2"), os.Lchown(path+"2", 4711, 4711))
+		},
+		"a hard link": func(shadow, path string) error { return os.Link(shadow, path) },
+		"a fifo":      func(_, path string) error { return syscall.Mkfifo(path, 0o666) },
+		"a directory": func(_, path string) error { return os.Mkdir(path, 0o777) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, others := t.TempDir(), t.TempDir()
+			shadow := filepath.Join(dir, "shadow")
+			assert.Must(t, os.WriteFile(shadow, []byte("root:hash\n"), 0o600), os.Chown(others, 4711, 4711))
+			path := filepath.Join(others, "users")
+			assert.Must(t, plant(shadow, path))
+			if _, err := setup.ChangeAccounts(path, passwd.Change{User: "jane", Password: "x"}, -1); err == nil {
+				t.Error("done")
+			}
+			assert.Equal(t, string(assert.Get(os.ReadFile(shadow))(t)), "root:hash\n")
+			if info, err := os.Lstat(path); err != nil || info.Mode().IsRegular() && name != "a hard link" {
+				t.Errorf("it is %v, %v", info.Mode(), err)
+			}
+		})
+	}
+	// Root's own link leads to the file, also in a directory of others.
+	dir, others := t.TempDir(), t.TempDir()
+	path := filepath.Join(dir, "users")
+	assert.Must(t, os.Chown(others, 4711, 4711), os.Symlink(path, filepath.Join(others, "users")))
+	for range 2 {
+		_, err := setup.ChangeAccounts(filepath.Join(others, "users"), passwd.Change{User: "jane", Password: "x"}, -1)
+		assert.NoError(t, err)
+	}
+	assert.NoError(t, read(t, path).Verify("jane", "x"))
 }
 
 func TestPasswdsAtTheSameTimeAllHold(t *testing.T) {

@@ -168,3 +168,24 @@ func TestDeployHookLeavesOtherCertificatesAlone(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Equal(t, len(assert.Get(os.ReadDir(l.tls))(t)), 0)
 }
+
+// Root writes no key where others can make names: one of them could be a link that leads elsewhere.
+func TestDeployHookRefusesADirectoryOfOthers(t *testing.T) {
+	t.Parallel()
+	needs(t, "/usr/bin/openssl", "openssl")
+	for name, open := range map[string]func(dir string) error{
+		"of another user": func(dir string) error { return os.Chown(dir, 4711, 0) },
+		"for the group":   func(dir string) error { return os.Chmod(dir, 0o770) },
+		"for everybody":   func(dir string) error { return os.Chmod(dir, 0o757) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLineage(t)
+			l.renew(t, "1", time.Now().Add(20*time.Hour))
+			assert.Must(t, open(l.tls))
+			if said, err := l.hook(t, " --new"); err == nil {
+				t.Errorf("done, and said %q", said)
+			}
+			assert.Equal(t, len(assert.Get(os.ReadDir(l.tls))(t)), 0, "files")
+		})
+	}
+}

@@ -3,6 +3,7 @@ package setup
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -40,9 +41,11 @@ func ReadersGroup(settings *config.Config) int {
 // ChangeAccounts changes one user in a file of accounts and reports whether the user was in
 // it. The file keeps its owner and mode, unless readers, the group of the daemons, could not
 // read it then; -1: no group needs to. Concurrent calls wait for each other.
+//
+// Who can write to the directory has root change no file but their own, see followOwn and readOwn.
 func ChangeAccounts(path string, change passwd.Change, readers int) (known bool, err error) {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
+	if path, err = followOwn(path); err != nil {
+		return false, err
 	}
 	if known, err = changeAccounts(path, change, readers); err != nil {
 		err = fmt.Errorf("write %s: %w", path, err)
@@ -64,13 +67,9 @@ func changeAccounts(path string, change passwd.Change, readers int) (known bool,
 	defer func() { err = errors.Join(err, lock.Release()) }()
 	var mode fs.FileMode = accountsMode
 	uid, gid := -1, readers // -1 leaves them alone
-	text, err := os.ReadFile(path)
+	text, info, err := readOwn(path)
 	switch {
 	case err == nil:
-		info, err := os.Stat(path)
-		if err != nil {
-			return false, err
-		}
 		owner := info.Sys().(*syscall.Stat_t)
 		mode, uid, gid = info.Mode().Perm(), int(owner.Uid), int(owner.Gid)
 		if readers >= 0 && uid == 0 && (gid == 0 || gid == readers && mode&0o040 == 0) {
@@ -104,4 +103,54 @@ func changeAccounts(path string, change passwd.Change, readers int) (known bool,
 		}
 	}
 	return known, err
+}
+
+// followOwn returns the path behind the symbolic links of a name, all of which must be root's or
+// this user's: another user's leads to a file that he may not change.
+func followOwn(path string) (string, error) {
+	for range 40 { // as many as the kernel follows
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			return path, nil // what is wrong is found when it is read
+		}
+		if uid := int(info.Sys().(*syscall.Stat_t).Uid); uid != 0 && uid != os.Geteuid() {
+			return "", fmt.Errorf("write %s: it is a symbolic link of the user %d; name the file that it leads to, or remove it", path, uid)
+		}
+		to, err := os.Readlink(path)
+		if err != nil {
+			return "", err
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+	}
+	return "", fmt.Errorf("write %s: %w", path, syscall.ELOOP)
+}
+
+// readOwn reads a file, and what it is. Where others can make names it must have one name: another
+// may be that of a file of root's, which its maker cannot read.
+func readOwn(path string) (text []byte, info fs.FileInfo, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return nil, nil, err
+	}
+	dir, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return nil, nil, err
+	}
+	owner := int(dir.Sys().(*syscall.Stat_t).Uid)
+	others := owner != 0 && owner != os.Geteuid() || dir.Mode().Perm()&0o022 != 0
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, nil, errors.New("it is not a regular file")
+	case others && info.Sys().(*syscall.Stat_t).Nlink > 1:
+		return nil, nil, errors.New("it has another name (a hard link), and others can write to its directory; remove that name")
+	}
+	text, err = io.ReadAll(f)
+	return text, info, err
 }

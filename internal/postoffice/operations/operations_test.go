@@ -200,15 +200,15 @@ func TestRerouteCopiesMessagesOfAllShapes(t *testing.T) {
 // What a user has written into an envelope without being believed is not believed in the
 // copy, which is ours.
 func TestRerouteBelievesNoMoreThanTheRouterDid(t *testing.T) {
-	was := &envelope.Envelope{RcvdFrom: "bank.example", With: "ESMTPS", ErrorMsg: true, BodyType: "8BITMIME"}
+	was := &envelope.Envelope{RcvdFrom: "bank.example", Submitted: "jane", With: "ESMTPS", ErrorMsg: true, BodyType: "8BITMIME"}
 	set := []chosen{{group: &workspec.Group{Sender: workspec.Sender{Channel: "local", Address: "user@here"}}, rcpt: &workspec.Recipient{Address: "x@h"}}}
 	q := Request{}
 	mine := believed(was, 1000, 1000)
-	if e := q.envelope(mine, set); e.RcvdFrom != "bank.example" || !e.ErrorMsg {
+	if e := q.envelope(mine, set); e.RcvdFrom != "bank.example" || e.Submitted != "jane" || !e.ErrorMsg {
 		t.Errorf("of our own: %+v", e)
 	}
 	other := believed(was, 1000, 4711)
-	if e := q.envelope(other, set); e.RcvdFrom != "" || e.With != "" || e.ErrorMsg || e.BodyType != "8BITMIME" || e.From != "user@here" {
+	if e := q.envelope(other, set); e.RcvdFrom != "" || e.Submitted != "" || e.With != "" || e.ErrorMsg || e.BodyType != "8BITMIME" || e.From != "user@here" {
 		t.Errorf("of another user: %+v", e)
 	}
 }

@@ -266,8 +266,9 @@ func believed(was *envelope.Envelope, router, writer uint32) *envelope.Envelope 
 // envelope is that of the copy: of the message's the lines about where it came from, and
 // those that are chosen.
 func (q *Request) envelope(was *envelope.Envelope, set []chosen) *envelope.Envelope {
-	// External: its header fields are complete, the router is to add none but Received.
-	e := &envelope.Envelope{External: true, RcvdFrom: was.RcvdFrom, BodyType: was.BodyType, ErrorMsg: was.ErrorMsg, With: was.With,
+	// External: its header fields are complete, the router is to add none but Received. Submitted: in
+	// that one it names no client of a user whom HIDECLIENT hides.
+	e := &envelope.Envelope{External: true, RcvdFrom: was.RcvdFrom, Submitted: was.Submitted, BodyType: was.BodyType, ErrorMsg: was.ErrorMsg, With: was.With,
 		Comments: []string{"rerouted " + q.ID.String()}, Via: was.Via, HasFrom: true, EnvID: set[0].rcpt.EnvID, NotaryRet: set[0].rcpt.Ret, Octets: -1}
 	if s := &set[0].group.Sender; s.Channel != "error" {
 		e.From = strings.TrimSuffix(strings.TrimPrefix(s.Address, "<"), ">")

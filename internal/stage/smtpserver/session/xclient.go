@@ -48,6 +48,12 @@ func parseXCLIENT(arg string, c Client) (Client, error) {
 	addr, port := c.Addr.Addr(), c.Addr.Port()
 	if text, ok := given["ADDR"]; ok {
 		c.Name, c.User, c.Mechanism, c.Helo, addr, port = "", "", "", "", UnknownClient().Addr(), 0
+		if c.TLS != nil && len(c.TLS.PeerCertificates) > 0 {
+			// The certificate is that of the peer: rules that admit it do not admit its clients.
+			t := *c.TLS
+			t.PeerCertificates, t.VerifiedChains = nil, nil
+			c.TLS = &t
+		}
 		if text != "" {
 			if addr, err = parseXCLIENTAddr(text); err != nil {
 				return c, err

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"net/netip"
 	"strings"
 	"testing"
@@ -47,6 +49,21 @@ func TestXCLIENTAttributes(t *testing.T) {
 				t.Errorf("got %+v, %v, want %+v", got, err, test.want)
 			}
 		})
+	}
+}
+
+// A proxy that shows a certificate may do more than its clients, who are not it.
+func TestXCLIENTLeavesTheCertificateToThePeer(t *testing.T) {
+	state := &tls.ConnectionState{Version: tls.VersionTLS13, PeerCertificates: []*x509.Certificate{{}}, VerifiedChains: [][]*x509.Certificate{{{}}}}
+	was := Client{Addr: netip.MustParseAddrPort("127.0.0.1:9"), TLS: state}
+	for arg, shown := range map[string]bool{"ADDR=192.0.2.1": false, "ADDR=[UNAVAILABLE]": false, "NAME=x.example": true} {
+		got, err := parseXCLIENT(arg, was)
+		if err != nil || got.TLS == nil || got.TLS.Version != tls.VersionTLS13 || len(got.TLS.PeerCertificates) > 0 != shown || len(got.TLS.VerifiedChains) > 0 != shown {
+			t.Errorf("%s: %+v, %v; the certificate is to be there: %v", arg, got.TLS, err, shown)
+		}
+	}
+	if len(state.PeerCertificates) != 1 {
+		t.Error("the connection's own state has changed")
 	}
 }
 

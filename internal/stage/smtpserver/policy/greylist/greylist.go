@@ -106,6 +106,20 @@ func Network(a netip.Addr) netip.Prefix {
 	return p
 }
 
+// siteBits is how much of an IPv6 address is one owner's, for whose entries others' are not dropped:
+// a site has a /48 and so 65,536 networks, each of which could bring a few entries.
+const siteBits = 48
+
+// group returns what entries of one origin share when the table is full.
+func group(client netip.Addr) uint32 {
+	n := Network(client)
+	if n.Addr().Is6() {
+		n, _ = n.Addr().Prefix(siteBits) // it has so many
+	}
+	k := hash(n.String())
+	return max(binary.LittleEndian.Uint32(k[:4]), 1)
+}
+
 // hash makes a key of parts.
 func hash(parts ...string) (k remember.Key) {
 	h := sha256.New()
@@ -126,7 +140,7 @@ func (l *List) Check(client netip.Addr, from, to address.Mailbox, look bool) Res
 	second := now.Unix()
 	network := Network(client).String()
 	origin := hash(network)
-	group := max(binary.LittleEndian.Uint32(origin[:4]), 1)
+	group := group(client)
 	host, known := l.clients.Get(origin)
 	if known && l.c.Allow > 0 && int(host.Count) >= l.c.Allow {
 		l.refresh(l.clients, origin, host, look)
@@ -144,13 +158,18 @@ func (l *List) Check(client netip.Addr, from, to address.Mailbox, look bool) Res
 		}
 		return Result{Why: "new", Wait: l.c.Delay}
 	}
+	if e.First > second && !look {
+		// The clock was ahead when it was written: the sender would wait until that time.
+		e.First, e.Last = second, second
+		l.waiting.Put(triple, e)
+	}
 	if left := l.c.Delay - now.Sub(time.Unix(e.First, 0)); left > 0 {
 		return Result{Why: "early", Wait: min(left, l.c.Delay)}
 	}
 	if !look {
 		l.waiting.Drop(triple)
 		l.passed.Put(triple, remember.Entry{First: e.First, Last: second, Count: 1, Group: group})
-		if !known || second-host.Last >= int64(countEvery/time.Second) {
+		if !known || isDue(host.Last, second) {
 			if !known {
 				host.First = second
 			}
@@ -161,10 +180,14 @@ func (l *List) Check(client netip.Addr, from, to address.Mailbox, look bool) Res
 	return Result{Pass: true, Why: "returned"}
 }
 
+// isDue reports whether something that counts once in countEvery counts again; so it does after the
+// clock was set back.
+func isDue(last, now int64) bool { return now < last || now-last >= int64(countEvery/time.Second) }
+
 // refresh notes that an entry was used, not more often than every hour.
 func (l *List) refresh(t *remember.Table, k remember.Key, e remember.Entry, look bool) {
 	now := l.c.Now().Unix()
-	if look || now-e.Last < int64(countEvery/time.Second) {
+	if look || !isDue(e.Last, now) {
 		return
 	}
 	e.Last = now

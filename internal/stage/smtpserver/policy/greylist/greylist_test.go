@@ -109,6 +109,49 @@ func TestMadeUpSendersDoNotFillTheGreylist(t *testing.T) {
 	}
 }
 
+// Nor can one with a whole site of IPv6, whose networks are all new.
+func TestManyNetworksOfOneSiteDoNotFillTheGreylist(t *testing.T) {
+	r := newRig(t, nil)
+	box := func(s string) address.Mailbox { return assert.Get(address.Parse(s))(t) }
+	from, x := box("a@b.test"), box("x@here.test")
+	for i := range 50 {
+		r.want(fmt.Sprintf("2001:db8:%x::1", i), "a@b.test", "x@here.test", "new")
+	}
+	r.now = r.now.Add(time.Second)
+	for i := range 20000 {
+		r.Check(netip.MustParseAddr(fmt.Sprintf("2001:db8:ffff:%x::1", i)), from, x, false)
+	}
+	r.now = r.now.Add(DefaultDelay)
+	returned := 0
+	for i := range 50 {
+		if r.Check(netip.MustParseAddr(fmt.Sprintf("2001:db8:%x::1", i)), from, x, false).Pass {
+			returned++
+		}
+	}
+	if returned < 47 {
+		t.Errorf("%d of 50 messages of others pass", returned)
+	}
+}
+
+// A clock that was ahead for a while has nobody wait until its time comes again.
+func TestClockThatWasAheadDelaysNobody(t *testing.T) {
+	r := newRig(t, nil)
+	right := r.now
+	r.now = right.AddDate(10, 0, 0)
+	r.want("192.0.2.1", "a@b.test", "x@here.test", "new")
+	r.want("192.0.2.1", "b@b.test", "x@here.test", "new")
+	r.now = r.now.Add(DefaultDelay)
+	r.want("192.0.2.1", "b@b.test", "x@here.test", "returned")
+	r.now = right
+	r.want("192.0.2.1", "a@b.test", "x@here.test", "early")
+	r.now = right.Add(DefaultDelay)
+	r.want("192.0.2.1", "a@b.test", "x@here.test", "returned")
+	// What was learned then counts, and is forgotten in its time.
+	r.want("192.0.2.1", "b@b.test", "x@here.test", "known")
+	r.now = r.now.Add(DefaultKeep + time.Hour)
+	r.want("192.0.2.1", "b@b.test", "x@here.test", "new")
+}
+
 // With look, nothing is remembered.
 func TestLookingChangesNothing(t *testing.T) {
 	r := newRig(t, nil)

@@ -63,7 +63,7 @@ type secured struct {
 }
 
 // startSecured runs such a system; alice's and bob's password is secret.
-func startSecured(t *testing.T) *secured {
+func startSecured(t *testing.T, change func(x *suite.Suite)) *secured {
 	t.Helper()
 	cert := assert.Get(peer.NewCertificate(openDir(t), "mta.example"))(t)
 	s := &secured{Certificate: cert, submission: freeAddr(t), submissions: freeAddr(t), lmtp: filepath.Join(openDir(t), "lmtp")}
@@ -71,6 +71,9 @@ func startSecured(t *testing.T) *secured {
 		x.Settings = map[string]string{
 			"TLSCERT": cert.CertFile, "TLSKEY": cert.KeyFile, "SUBMISSIONLISTEN": s.submission, "SUBMISSIONSLISTEN": s.submissions,
 			"LMTPLISTEN": s.lmtp, "AUTH": "file:" + filepath.Join(x.Dir, "conf", "passwords"), "LIMITSEXEMPT": "none",
+		}
+		if change != nil {
+			change(x)
 		}
 	})
 	for _, flags := range [][]string{{"alice"}, {"--scram", "bob"}} {
@@ -90,7 +93,7 @@ func startSecured(t *testing.T) *secured {
 // password.
 func TestOtherClientsDeliver(t *testing.T) {
 	t.Parallel()
-	s := startSecured(t)
+	s := startSecured(t, nil)
 	dir := openDir(t)
 	file := filepath.Join(dir, "letter")
 	write(t, file, strings.TrimSuffix(letter, "\n")) // swaks ends it with a line end of its own
@@ -179,7 +182,7 @@ s.quit()
 func TestOpenSSLsClientIsServed(t *testing.T) {
 	t.Parallel()
 	need(t, "openssl")
-	s := startSecured(t)
+	s := startSecured(t, nil)
 	n := 0
 	for name, flags := range map[string][]string{
 		"STARTTLS":    {"-connect", s.submission, "-starttls", "smtp"},
@@ -229,7 +232,7 @@ func TestSmtpSourceDeliversAll(t *testing.T) {
 // LMTP at a Unix socket that its group may use.
 func TestPostfixDeliversToUs(t *testing.T) {
 	t.Parallel()
-	s := startSecured(t)
+	s := startSecured(t, nil)
 	host, port := split(t, s.SMTPAddr)
 	trust := filepath.Join(openDir(t), "ca.pem") // Postfix is another user
 	write(t, trust, read(t, s.CertFile))

@@ -314,7 +314,7 @@ func (g *gate) login(w http.ResponseWriter, r *http.Request) {
 	if r.PostForm.Get("token") == "" {
 		one, err = g.admit(r.Context(), user, r.PostForm.Get("password"), from)
 	}
-	g.tries.count(from, err == nil)
+	g.tries.count(from, user, err == nil)
 	if err != nil {
 		g.log.Warn("login-refused", "client", from, "user", clean(user), "reason", err)
 		code, trouble := http.StatusUnauthorized, "That is not right."

@@ -64,7 +64,7 @@ func TestFailuresAreCountedByNetwork(t *testing.T) {
 	now := time.Now()
 	tr := &tries{now: func() time.Time { return now }}
 	for i := range triesFree {
-		tr.count(fmt.Sprintf("2001:db8::%d", i), false)
+		tr.count(fmt.Sprintf("2001:db8::%d", i), "ann", false)
 	}
 	if tr.wait("2001:db8::ffff") <= 0 {
 		t.Error("a new address of a network need not wait")
@@ -72,15 +72,15 @@ func TestFailuresAreCountedByNetwork(t *testing.T) {
 	// Others that fail do not have it forgotten, but the first of them.
 	for i := range maxClients - 1 {
 		now = now.Add(time.Millisecond)
-		tr.count(fmt.Sprintf("192.0.%d.%d", i/200, i%200), false)
+		tr.count(fmt.Sprintf("192.0.%d.%d", i/200, i%200), "ann", false)
 	}
-	tr.count("2001:db8::1", false)
-	tr.count("198.51.100.1", false)
+	tr.count("2001:db8::1", "ann", false)
+	tr.count("198.51.100.1", "ann", false)
 	if len(tr.failed) != maxClients || tr.wait("2001:db8::1") <= 0 || tr.failed["192.0.0.0"] != nil {
 		t.Errorf("%d clients are known, that with failures waits %v", len(tr.failed), tr.wait("2001:db8::1"))
 	}
 	now = now.Add(triesForget + time.Second)
-	tr.count("198.51.100.2", false)
+	tr.count("198.51.100.2", "ann", false)
 	assert.Equal(t, len(tr.failed), 1, "clients")
 }
 
@@ -225,4 +225,28 @@ func TestNamesTurnNothingRound(t *testing.T) {
 			assert.Contains(t, page, "<bdi>"+text+"</bdi>", path)
 		}
 	}
+}
+
+// Who may log in does not buy guesses at another's password by it; who mistypes the own one starts
+// anew when it is right, and so do all of an address after a while.
+func TestLoginClearsNoGuessesAtOthers(t *testing.T) {
+	now := time.Now()
+	tr := &tries{now: func() time.Time { return now }}
+	const from = "192.0.2.1"
+	for range 3 * triesFree {
+		if tr.wait(from) > 0 {
+			break
+		}
+		tr.count(from, "boss", false)
+		tr.count(from, "reader", true)
+	}
+	if tr.wait(from) <= 0 {
+		t.Errorf("%d guesses, between logins, without a pause", 3*triesFree)
+	}
+	now = now.Add(triesForget + time.Second)
+	for range 3 * triesFree {
+		tr.count(from, "boss", false)
+		tr.count(from, "boss", true)
+	}
+	assert.Equal(t, tr.wait(from) <= 0, true, "own mistakes do not add up")
 }

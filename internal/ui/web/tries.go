@@ -32,6 +32,8 @@ type tries struct {
 type failures struct {
 	n           int
 	last, until time.Time
+	user        string // whom the tries were for
+	others      bool   // and others
 }
 
 // origin returns what a client is counted by: its address, or of IPv6 the network that it has
@@ -61,22 +63,28 @@ func (t *tries) wait(from string) time.Duration {
 	return 0
 }
 
-func (t *tries) count(from string, ok bool) {
+// count counts a try. A success ends the count of that user's own failures alone: who may log in
+// does not buy more guesses at others' passwords by it.
+func (t *tries) count(from, user string, ok bool) {
 	from = origin(from)
 	now := t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	f := t.failed[from]
 	if ok {
-		delete(t.failed, from)
+		if f != nil && f.user == user && !f.others {
+			delete(t.failed, from)
+		}
 		return
 	}
-	f := t.failed[from]
-	if f == nil {
-		t.room(now)
-		f = &failures{}
+	if f == nil || now.Sub(f.last) > triesForget {
+		if f == nil {
+			t.room(now)
+		}
+		f = &failures{user: user}
 		t.failed[from] = f
 	}
-	f.last = now
+	f.last, f.others = now, f.others || f.user != user
 	if f.n++; f.n >= triesFree {
 		f.until = now.Add(min(triesPause<<min(f.n-triesFree, 16), triesLongest))
 	}

@@ -59,7 +59,7 @@ var settings = []string{
 	"MINFREE=x", "MINFILES=x", "MAXLOAD=x", "SMTPBARELF=x", "RESOLVER=127.0.0.1", "DANETRUST=x", "TLSRPT=x", "TLSRPTKEEP=x", "SMTPPORT=0", "SMTPPORT=smtp",
 	"SMTPMINRATE=x", "SMTPMAXTIME=x", "SIGNNETS=x", "DEADTIME=x", "MAILBOX=rel/%u", "MAILBOXQUOTA=x", "MAILBOXOVERQUOTA=x",
 	"PIPEUSER=root", "PIPEUSER=no-such-user", "PIPENOBODY=x", "PIPETIMEOUT=0", "PIPEHEAD=x", "LOGFILE=rel", "LOG=xml", "LOGLEVEL=all", "METRICS=x",
-	"HOSTNAME=a..b", "POSTMASTER=a@b..c", "FORWARD=x", "SUBADDRESS=@", "ALIASES=nofile", "ALIASES=foo:x", "ALIASES='exec:'", `LOCALNAMES="'x"`, "LOCALNAMES=socket:x",
+	"HOSTNAME=a..b", "POSTMASTER=a@b..c", "FORWARD=x", "SUBADDRESS=@", "PROPAGATEUNMATCHEDEXTENSIONS=canonicals", "ALIASES=nofile", "ALIASES=foo:x", "ALIASES='exec:'", `LOCALNAMES="'x"`, "LOCALNAMES=socket:x",
 	"MASQUERADE=foo:x", "MASQUERADE=nofile", "ROUTES=ldap:nofile", "POSTOFFICE=rel", "DAEMONUSER=no-such-user", "DAEMONUSER=root",
 }
 

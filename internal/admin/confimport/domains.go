@@ -1,6 +1,7 @@
 package confimport
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -461,5 +462,23 @@ func convertRewriting(c *converter) {
 	c.notNeeded("remote_header_rewrite_domain", "header fields of mail from outside are never changed")
 	c.byHand("relocated_maps", "routing.md", "routes or aliases with error!5.1.6:TEXT")
 	c.notNeeded("owner_request_special", "owner-LIST gets the reports of a list (docs/lists.md)")
-	c.notNeeded("propagate_unmatched_extensions", "tags are kept where an alias keeps the user part")
+	if c.p.isSet("propagate_unmatched_extensions") {
+		var kept, lost []string
+		for _, word := range strings.Fields(strings.ReplaceAll(c.p.get("propagate_unmatched_extensions"), ",", " ")) {
+			switch word {
+			case "virtual", "alias":
+				kept = append(kept, word)
+			case "forward", "include":
+				lost = append(lost, word)
+			}
+		}
+		value := cmp.Or(strings.Join(kept, " "), "off")
+		if value != "virtual" {
+			c.b.set("PROPAGATEUNMATCHEDEXTENSIONS", value, "propagate_unmatched_extensions")
+		}
+		c.converted("propagate_unmatched_extensions", "routing.md", "PROPAGATEUNMATCHEDEXTENSIONS=%s", value)
+		if lost != nil {
+			c.byHand("propagate_unmatched_extensions", "routing.md", "tags are not passed on by %s", strings.Join(lost, ", "))
+		}
+	}
 }

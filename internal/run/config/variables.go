@@ -70,6 +70,7 @@ func Variables() []Variable {
 		{"POLICYSTEPS", "1000000", "The maximum number of steps of one call of router.star; a call that exceeds it fails, and the message waits in deferred/.", checkPositive, "router"},
 		{"POLICYTIME", "10s", "The time limit of one call of router.star, including its lookups.", checkInterval, "router"},
 		{"SUBADDRESS", "+", "Characters that separate user and tag in user+tag@domain; off: there are no tags.", nil, "router"},
+		{"PROPAGATEUNMATCHEDEXTENSIONS", "virtual", "Aliases of user that lead from user+tag to their addresses with +tag: virtual, those of fqdnaliases and virtual domains; alias, those of local names; off: none.", checkExtensions, "router"},
 		{"FORWARD", "~/.forward", "The file with a user's own aliases; ~ is the user's home directory, %u the login name; off: users have no such file.", nil, "router!"},
 		{"ROUTERWORKERS", "2", "The number of messages that a router process routes at the same time.", checkPositive, "router"},
 		{"ROUTERPOLL", "15s", "The interval between scans of router/ when no notifications arrive.", checkInterval, "router"},
@@ -266,6 +267,15 @@ func checkPositive(text string) error {
 func checkCount(text string) error {
 	if n, err := strconv.Atoi(text); err != nil || n < 0 {
 		return fmt.Errorf("it must be a number, 0 or more")
+	}
+	return nil
+}
+
+func checkExtensions(text string) error {
+	for _, word := range strings.Fields(strings.ReplaceAll(text, ",", " ")) {
+		if word != "virtual" && word != "alias" && text != "off" {
+			return fmt.Errorf("%q is none of virtual, alias; off: no tags are passed on", word)
+		}
 	}
 	return nil
 }

@@ -50,6 +50,7 @@ func rulesFrom(s *config.Reader) rules.Config {
 		Subaddress: orNothing(s.Text("SUBADDRESS", "+")),
 		Forward:    orNothing(s.Text("FORWARD", "~/.forward")),
 		Sources:    map[text.Kind][]string{},
+		Extend:     extendFrom(s),
 	}
 	for _, kind := range text.Kinds() {
 		if kind != text.Masquerade {
@@ -60,6 +61,15 @@ func rulesFrom(s *config.Reader) rules.Config {
 		s.Use("SUBADDRESS", errors.New("a blank, quote or @ parts no user and tag"))
 	}
 	out.Classes = classesFrom(s)
+	return out
+}
+
+// extendFrom takes the tables that pass tags on.
+func extendFrom(s *config.Reader) (out rules.Extend) {
+	for _, word := range strings.Fields(strings.ReplaceAll(s.Text("PROPAGATEUNMATCHEDEXTENSIONS", "virtual"), ",", " ")) {
+		out.Virtual = out.Virtual || word == "virtual"
+		out.Alias = out.Alias || word == "alias"
+	}
 	return out
 }
 

@@ -36,19 +36,21 @@ func readCases(t testing.TB, file string) (comment string, list []section) {
 // M47: each file of testdata has tables, and below "resolve ADDRESS" or "report ADDRESS" the
 // targets: channel, host, user, privilege, and the owner of the list, with a star if each
 // member is named in the sender. "table users" has logins with their uids; "subaddress" has the
-// separators of tags. A section holds until the file has another of its name.
+// separators of tags, "extend" the aliases that pass them on. A section holds until the file has another of its name.
 func TestRecipientGoesWhereTheCasesShow(t *testing.T) {
 	for _, file := range assert.Get(filepath.Glob("testdata/*.txt"))(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			out, list := readCases(t, file)
 			c := newConf(t, nil)
 			c.owners = true
-			users, subaddress := system{}, ""
+			users, subaddress, extend := system{}, "", Extend{}
 			for _, part := range list {
 				kind, name, body := part.kind, part.name, part.body
 				switch {
 				case kind == "subaddress":
 					subaddress = name
+				case kind == "extend":
+					extend = Extend{Virtual: strings.Contains(name, "virtual"), Alias: strings.Contains(name, "alias")}
 				case kind == "table" && name == "users":
 					for line := range strings.Lines(body) {
 						login, uid, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -62,7 +64,7 @@ func TestRecipientGoesWhereTheCasesShow(t *testing.T) {
 					c.write(name, body)
 				default:
 					k := c.config()
-					k.Passwd, k.LocalUsers, k.Subaddress = users, "passwd", strings.TrimSpace(subaddress)
+					k.Passwd, k.LocalUsers, k.Subaddress, k.Extend = users, "passwd", strings.TrimSpace(subaddress), extend
 					c.Rules = assert.Get(New(k))(t)
 					got := strings.Join(c.resolve(name, kind == "report"), "\n") + "\n"
 					if *update {

@@ -26,6 +26,7 @@ const (
 type step struct {
 	table byte
 	key   string
+	tag   string // that each of its values gets: with another one it is done anew
 }
 
 // frame is a step on the way to what is expanded now.
@@ -38,8 +39,9 @@ type frame struct {
 // trail is the way from a recipient to what is expanded now.
 type trail []frame
 
+// has reports whether a step is on the way, with whatever tag.
 func (p trail) has(s step) bool {
-	return slices.ContainsFunc(p, func(f frame) bool { return f.step == s })
+	return slices.ContainsFunc(p, func(f frame) bool { return f.table == s.table && f.key == s.key })
 }
 
 // Of a chain that is longer than the two together only its beginning and end are shown.

@@ -58,7 +58,7 @@ func (x *expansion) forward(u User, m address.Mailbox) (done bool, err error) {
 		return false, nil
 	}
 	path, base := f.path(u)
-	s := step{inForward, u.Login}
+	s := step{table: inForward, key: u.Login}
 	if x.path.has(s) {
 		x.traceStep(m, ".forward", at(u.Login, ""), again)
 		return false, nil

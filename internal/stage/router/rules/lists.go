@@ -103,7 +103,7 @@ func listOf(local string) (string, bool) {
 }
 
 func (x *expansion) listMembers(m address.Mailbox, path, domain string) (done, looped bool, err error) {
-	s := step{inList, path}
+	s := step{table: inList, key: path}
 	if x.path.has(s) {
 		x.traceStep(m, "lists", at(filepath.Base(path), ""), again)
 		return false, true, nil
@@ -151,7 +151,7 @@ func (x *expansion) owned(owner string, verp bool, do func() error) error {
 // listOwner resolves the owner of a list: the alias owner-NAME, whom the file belongs
 // to, the postmaster.
 func (x *expansion) listOwner(m address.Mailbox, path, domain string) (done, looped bool, err error) {
-	s := step{inOwner, path}
+	s := step{table: inOwner, key: path}
 	if x.path.has(s) {
 		x.traceStep(m, "lists", at(filepath.Base(path), ""), again)
 		return false, true, nil

@@ -77,7 +77,11 @@ func (x *expansion) alias(m address.Mailbox, name, key string) (done, looped boo
 	if err != nil {
 		return false, false, err
 	}
-	s := step{inAliases, key}
+	ext, virtual := extension(m, name), strings.LastIndexByte(key, '@')
+	if virtual < 0 && !x.t.extend.Alias || virtual >= 0 && !x.t.extend.Virtual {
+		ext = ""
+	}
+	s := step{inAliases, key, ext}
 	switch {
 	case !ok:
 		x.traceStep(m, "aliases", f, noEntry)
@@ -85,6 +89,13 @@ func (x *expansion) alias(m address.Mailbox, name, key string) (done, looped boo
 	case x.path.has(s):
 		x.traceStep(m, "aliases", f, again)
 		return false, true, nil
+	}
+	if ext != "" {
+		domain := x.t.hostname
+		if virtual >= 0 {
+			domain = key[virtual+1:]
+		}
+		f.values = x.t.extended(f.values, name, domain, ext)
 	}
 	for i := range f.values {
 		if f.values[i].Kind != text.ToInclude {
@@ -149,7 +160,7 @@ func (x *expansion) postmaster(m address.Mailbox) error {
 			list = append(list, to)
 		}
 	}
-	done, err := x.first(step{inPostmaster, "postmaster"}, m, "postmaster", found{where: where{file: "POSTMASTER"}}, list...)
+	done, err := x.first(step{table: inPostmaster, key: "postmaster"}, m, "postmaster", found{where: where{file: "POSTMASTER"}}, list...)
 	if done || err != nil {
 		return err
 	}
@@ -184,7 +195,7 @@ func (x *expansion) include(path string, m address.Mailbox, may rights) error {
 	}
 	defer l.close()
 	// The file counts, not its name: it has as many as its owner likes, /a, /./a, links.
-	s := step{inInclude, fmt.Sprintf("%d:%d", l.sig.dev, l.sig.ino)}
+	s := step{table: inInclude, key: fmt.Sprintf("%d:%d", l.sig.dev, l.sig.ino)}
 	if x.path.has(s) {
 		x.traceStep(m, ":include:", at(path, ""), "a loop: %s", x.path.chain(name))
 		return x.failText(ErrLoop, x.rcpt, x.path.chain(name))

@@ -32,6 +32,8 @@ type world struct {
 	users     map[string]bool
 	mailboxes map[string]bool
 	relayed   map[string]bool // empty: not set
+	// renamed is set when an alias leads to its own name with another tag, where Postfix finds no end.
+	renamed bool
 }
 
 var (
@@ -161,12 +163,30 @@ func (w *world) resolve(to string, path []string, out places) error {
 		to += "@" + domain
 	}
 	base, _, _ := strings.Cut(local, "+")
+	// extend gives the values of a virtual alias the tag that its key lacks
+	// (propagate_unmatched_extensions).
+	extend := func(key string, list []string) (out []string) {
+		name, _, _ := strings.Cut(key, "@")
+		if name == "" || name == local {
+			return list
+		}
+		for _, v := range list {
+			to, at, _ := strings.Cut(v, "@")
+			if user, _, tagged := strings.Cut(to, "+"); tagged && user+"@"+at == key {
+				w.renamed = true
+				out = append(out, v)
+				continue
+			}
+			out = append(out, to+local[len(name):]+"@"+at)
+		}
+		return out
+	}
 	// follow expands the values of an address, unless it leads to itself.
 	follow := func(step string, list []string) (bool, error) {
 		switch i := slices.Index(path, step); {
 		case i >= 0 && i == len(path)-1:
 			return false, nil
-		case i >= 0:
+		case i >= 0 || len(path) >= MaxDepth:
 			return false, errCycle
 		}
 		for _, v := range list {
@@ -178,7 +198,7 @@ func (w *world) resolve(to string, path []string, out places) error {
 	}
 	for _, key := range []string{to, base + "@" + domain, "@" + domain} {
 		if list, ok := w.fqdn[key]; ok {
-			if done, err := follow("fqdn "+to, list); done || err != nil {
+			if done, err := follow("fqdn "+to, extend(key, list)); done || err != nil {
 				return err
 			}
 			break
@@ -215,7 +235,7 @@ func (w *world) resolve(to string, path []string, out places) error {
 	for _, name := range names {
 		key := name + "@" + domain
 		if list, ok := w.aliases[key]; ok {
-			if done, err := follow("aliases "+key, list); done || err != nil {
+			if done, err := follow("aliases "+key, extend(key, list)); done || err != nil {
 				return err
 			}
 		}
@@ -295,6 +315,6 @@ func TestRecipientsFollowAModel(t *testing.T) {
 
 func withTags(t *testing.T, c *conf) *Rules {
 	k := c.config()
-	k.Subaddress = "+"
+	k.Subaddress, k.Extend = "+", Extend{Virtual: true}
 	return assert.Get(New(k))(t)
 }

@@ -103,23 +103,26 @@ func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 			return x.failText("5.1.1", m, err.Error())
 		} else if ok {
 			x.traceStep(m, "srs", found{}, "%s", to)
-			return x.within(frame{step{inSRS, strings.ToLower(m.Local)}, m.String(), where{file: "SRSSECRETS"}}, func() error { return x.mailbox(to, false) })
+			return x.within(frame{step{table: inSRS, key: strings.ToLower(m.Local)}, m.String(), where{file: "SRSSECRETS"}}, func() error { return x.mailbox(to, false) })
 		}
 	}
 	if has(x.t.fqdn) && !final {
 		key := strings.ToLower(m.Local) + "@" + domain
-		f, ok, err := x.whole(m, key)
+		f, ext, ok, err := x.whole(m, key)
 		if err != nil {
 			return err
 		}
 		// An address that leads to itself goes on to the other tables.
-		s := step{inFQDN, key}
+		s := step{table: inFQDN, key: key}
 		switch {
 		case !ok:
 			x.traceStep(m, "fqdnaliases", f, noEntry)
 		case x.path.has(s):
 			x.traceStep(m, "fqdnaliases", f, again)
 		default:
+			if ext != "" && x.t.extend.Virtual {
+				f.values = x.t.extended(f.values, m.Local[:len(m.Local)-len(ext)], domain, ext)
+			}
 			return x.expand(s, m, "fqdnaliases", f)
 		}
 	}
@@ -139,19 +142,20 @@ func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 	return x.user(m, domain, final)
 }
 
-// whole looks an address up in fqdnaliases: itself, without its tag, its domain.
-func (x *expansion) whole(m address.Mailbox, key string) (found, bool, error) {
-	f, ok, err := x.t.find(x.lookups, text.FQDNAliases, key)
-	if ok || err != nil {
-		return f, ok, err
+// whole looks an address up in fqdnaliases: itself, without its tag, its domain. ext is the tag
+// that it was found without.
+func (x *expansion) whole(m address.Mailbox, key string) (f found, ext string, ok bool, err error) {
+	if f, ok, err = x.t.find(x.lookups, text.FQDNAliases, key); ok || err != nil {
+		return f, "", ok, err
 	}
 	at := key[strings.LastIndexByte(key, '@'):]
 	if base, _, tagged := m.SplitTag(x.t.subaddress); tagged {
 		if f, ok, err = x.t.find(x.lookups, text.FQDNAliases, strings.ToLower(base.Local)+at); ok || err != nil {
-			return f, ok, err
+			return f, extension(m, base.Local), ok, err
 		}
 	}
-	return x.t.find(x.lookups, text.FQDNAliases, at)
+	f, ok, err = x.t.find(x.lookups, text.FQDNAliases, at)
+	return f, "", ok, err
 }
 
 // remote gives an address to its domain's route.

@@ -66,6 +66,9 @@ type Config struct {
 	// Subaddress are the characters of which one parts user and tag; "": there are no
 	// tags.
 	Subaddress string
+	// Extend says in which tables an alias of user, under which user+tag was found, leads to its
+	// addresses with +tag.
+	Extend Extend
 	// Forward is the path of a user's own aliases, ~ his home, %u his login; "": users
 	// have none.
 	Forward string
@@ -292,6 +295,7 @@ func newTables(c Config) (*Tables, error) {
 		rolls:      &rolls{now: c.Now, tries: triesToRead, reach: reach{c.Closed}, files: map[string]*roll{}},
 		forwards:   forwards,
 		subaddress: c.Subaddress,
+		extend:     c.Extend,
 		classes:    c.Classes,
 		reverse:    c.Reverse,
 		log:        c.Log,

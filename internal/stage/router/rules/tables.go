@@ -25,6 +25,7 @@ type Tables struct {
 	rolls      *rolls
 	forwards   *forwards
 	subaddress string
+	extend     Extend
 	listDir    string // "": there is no configuration
 	lists      string // listDir if it is there
 	log        *slog.Logger

@@ -29,6 +29,9 @@ OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20SECRET'. While the collector 
 answer, up to 200 requests are kept and retried; then new ones replace the oldest. Messages
 that finish while zmotlp is not running are not sent.
 
+SIGHUP makes it read zmailer.conf again (docs/reload.md). A file that cannot be used leaves it as it
+was, and raises an alarm.
+
 Exit codes: 0 ended by a signal, 64 bad flags, 78 bad configuration or no postoffice.`
 
 func main() {
@@ -75,6 +78,7 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
+	hangups := config.Hangups()
 	po, err := view.OpenPostOffice(settings)
 	if err != nil {
 		return err
@@ -84,7 +88,13 @@ func run(c *cli.Context) error {
 		return err
 	}
 	log.Info("started", "endpoint", endpoint.Redacted(), "percent", e.Percent, "postoffice", settings.PostOffice())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		followHangups(c, settings, log, hangups)
+	}()
 	e.Run(c.Context)
+	<-done
 	log.Info("stopped")
 	return nil
 }

@@ -6,48 +6,39 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
-	"zmailer/internal/lookup/passwd"
+	"zmailer/internal/admin/webconf"
 	"zmailer/internal/lookup/passwd/pam"
 	"zmailer/internal/run/config"
 	"zmailer/internal/ui/web"
 )
 
-// access sets who may log in.
-func (w *webSettings) access(page *web.Config, dir string) error {
-	if w.accounts != "" {
-		login, err := w.login()
-		if err != nil {
-			return &config.Error{File: w.accounts, Reason: "WEBACCOUNTS cannot be used", Err: err}
+// access sets who may log in. A token that is missing is made in dir's name: its owner may read it.
+func access(w webconf.Settings, settings *config.Config, page *web.Config, dir string) (err error) {
+	if w.Accounts != "" {
+		if page.Login, err = login(w); err != nil {
+			return settings.At("WEBACCOUNTS", err)
 		}
-		page.Login, page.Machine = login, strings.HasPrefix(w.accounts, "pam:")
+		page.Machine = w.ByPAM()
+		page.Account = func(string) (string, error) { return w.Accounts, nil }
 		if !page.Machine {
-			page.Account = (&accountFile{path: w.accounts}).fingerprint
+			page.Account = (&accountFile{path: w.Accounts}).fingerprint
 		}
-		page.Right = w.rights().of
+		page.Right = rightsOf(w).of
 	}
-	if w.token == "off" {
-		w.token = ""
+	if w.Token == "" {
 		return nil
 	}
-	if w.token == "" {
-		w.token = filepath.Join(dir, web.TokenFile)
-	}
-	var err error
-	page.Token, err = webToken(w.token, dir)
-	return err
+	page.Token, err = webToken(w.Token, dir)
+	return settings.Locate(err)
 }
 
 // login returns how names and passwords are looked at: by a file of accounts or by PAM.
-func (w *webSettings) login() (func(ctx context.Context, name, password, from string) (string, error), error) {
-	if service, ok := strings.CutPrefix(w.accounts, "pam:"); ok {
+func login(w webconf.Settings) (func(ctx context.Context, name, password, from string) (string, error), error) {
+	if service, ok := strings.CutPrefix(w.Accounts, "pam:"); ok {
 		checker, err := pam.New(service, "")
-		if err == nil && len(w.readers)+len(w.writers) == 0 {
-			err = errors.New("WEBREADERS and WEBWRITERS are empty: every user of this machine could see all mail")
-		}
 		return func(ctx context.Context, name, password, from string) (string, error) {
 			name, err := checker.Verify(ctx, name, password, from)
 			if errors.Is(err, pam.ErrRefused) {
@@ -56,9 +47,9 @@ func (w *webSettings) login() (func(ctx context.Context, name, password, from st
 			return name, err
 		}, err
 	}
-	_, err := readAccounts(w.accounts)
+	err := w.OpenAccounts()
 	return func(_ context.Context, name, password, _ string) (string, error) {
-		accounts, err := readAccounts(w.accounts)
+		accounts, err := webconf.ReadAccounts(w.Accounts)
 		if err != nil {
 			return "", err
 		}
@@ -69,42 +60,12 @@ func (w *webSettings) login() (func(ctx context.Context, name, password, from st
 	}, err
 }
 
-func readAccounts(path string) (*passwd.Accounts, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return passwd.Parse(path, text)
-}
-
-// leastToken is the shortest token that is taken, in characters.
-const leastToken = 16
-
 func webToken(path, dir string) (string, error) {
-	f, err := os.Open(path)
+	token, err := webconf.ReadToken(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return newWebToken(path, dir)
 	}
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	b := make([]byte, 1024)
-	n, _ := f.Read(b) // a token that is too short is refused below
-	token := strings.TrimSpace(string(b[:n]))
-	switch {
-	case info.Mode().Perm()&0o077 != 0:
-		err = fmt.Errorf("its mode is %v: others may read it; chmod 600", info.Mode().Perm())
-	case len(token) < leastToken:
-		err = fmt.Errorf("it has fewer than %d characters; remove it, and the next start makes one", leastToken)
-	default:
-		return token, nil
-	}
-	return "", &config.Error{File: path, Reason: "WEBTOKEN cannot be used", Err: err}
+	return token, err
 }
 
 func newWebToken(path, dir string) (string, error) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"zmailer/internal/admin/webconf"
 	"zmailer/internal/lookup/passwd"
 )
 
@@ -32,7 +33,7 @@ func (a *accountFile) fingerprint(name string) (string, error) {
 	}
 	if s := a.seen; s == nil || !os.SameFile(s, info) || s.Size() != info.Size() || !s.ModTime().Equal(info.ModTime()) {
 		a.seen = nil
-		if a.accounts, err = readAccounts(a.path); err != nil {
+		if a.accounts, err = webconf.ReadAccounts(a.path); err != nil {
 			return "", err
 		}
 		if time.Since(info.ModTime()) > settled {

@@ -28,6 +28,9 @@ change queued mail. zmctl web starts it (docs/web.md).
 It listens on 127.0.0.1:2580 unless WEBLISTEN or --listen names another address; an
 address that other machines can reach requires a certificate (WEBCERT, WEBKEY).
 
+SIGHUP makes it read zmailer.conf again (docs/reload.md). Settings that cannot be used leave it as it was,
+and raise an alarm.
+
 Exit codes: 0 ended by a signal, 1 it cannot listen, 64 bad flags, 78 bad configuration or no
 postoffice.`
 
@@ -54,10 +57,6 @@ func run(c *cli.Context) error {
 	if c.Bool(keys.Flag) {
 		return keys.Help(settings, "zmweb")
 	}
-	w, err := webSettingsFrom(c, settings)
-	if err != nil {
-		return err
-	}
 	log, err := logging.New(c.App.ErrWriter, settings.LogFormat(), settings.String("LOGLEVEL", ""), "zmweb")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
@@ -67,31 +66,29 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	dir := settings.PostOffice()
-	if err := w.openKeys(settings, log); err != nil {
+	hangups := config.Hangups()
+	s := &site{c: c, log: log, dir: settings.PostOffice(), source: web.Open(po, settings.PostOffice(), settings)}
+	defer s.source.Close()
+	if err := s.keys(settings); err != nil {
 		return err
 	}
-	page, ln, err := w.page(settings, dir)
-	if err != nil {
-		return err
-	}
-	defer ln.Close()
-	source := web.Open(po, dir, settings)
-	defer source.Close()
-	page.Source, page.Log = source, log
-	if w.write {
-		page.Orders = source
-	}
-	page.Samples, err = web.NewSamples(po.FS())
+	s.samples, err = web.NewSamples(po.FS())
 	if err != nil {
 		log.Warn("samples-trouble", "reason", err)
 	}
-	w.banner(c, page, ln.Addr(), dir)
-	log.Info("started", "address", ln.Addr().String(), "write", w.write, "postoffice", dir)
-	err = serveWeb(c.Context, ln, web.New(*page), log, func(ctx context.Context) {
+	page, err := s.use(settings)
+	if err != nil {
+		return err
+	}
+	defer s.entrance.Close()
+	s.follow.Settle()
+	defer s.follow.End()
+	banner(c, s.conf, page, s.entrance.Addr(), s.dir)
+	log.Info("started", "address", s.entrance.Addr().String(), "write", s.conf.Write, "postoffice", s.dir)
+	err = serveWeb(c.Context, s.entrance, s, log, hangups, s.reload, func(ctx context.Context) {
 		tail := ledger.NewTail(po, true)
 		defer tail.Close()
-		page.Samples.Record(ctx, tail, source.Waiting, log)
+		s.samples.Record(ctx, tail, s.source.Waiting, log)
 	})
 	log.Info("stopped")
 	return err

@@ -3,8 +3,8 @@ package main
 import (
 	"os/user"
 	"slices"
-	"strings"
 
+	"zmailer/internal/admin/webconf"
 	"zmailer/internal/ui/web"
 )
 
@@ -16,12 +16,12 @@ type rights struct {
 	groups           func(name string) []string
 }
 
-// rights returns those of WEBREADERS and WEBWRITERS. If they are empty, all accounts of a
+// rightsOf returns those of WEBREADERS and WEBWRITERS. If they are empty, all accounts of a
 // file have them, and none of a machine.
-func (w *webSettings) rights() *rights {
-	file := !strings.HasPrefix(w.accounts, "pam:")
-	return &rights{readers: w.readers, writers: w.writers, groups: groupsOf,
-		everybody: file && len(w.readers) == 0, all: file && len(w.writers) == 0}
+func rightsOf(w webconf.Settings) *rights {
+	file := !w.ByPAM()
+	return &rights{readers: w.Readers, writers: w.Writers, groups: groupsOf,
+		everybody: file && len(w.Readers) == 0, all: file && len(w.Writers) == 0}
 }
 
 // of returns what somebody may do now.

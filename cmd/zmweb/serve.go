@@ -2,19 +2,13 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
-	"strconv"
-	"syscall"
+	"os"
 	"time"
 
-	"zmailer/internal/run/config"
-	"zmailer/internal/stage/smtpserver/listen"
 	"zmailer/internal/ui/web"
 )
 
@@ -26,8 +20,9 @@ const (
 	stopTime   = 5 * time.Second
 )
 
-// serveWeb serves until ctx is done, with the record beside it.
-func serveWeb(ctx context.Context, ln net.Listener, pages http.Handler, log *slog.Logger, record func(context.Context)) error {
+// serveWeb serves until ctx is done, with the record beside it. At each hangup reload is called;
+// after it idle clients connect again if it returns true.
+func serveWeb(ctx context.Context, ln net.Listener, pages http.Handler, log *slog.Logger, hangups <-chan os.Signal, reload func() bool, record func(context.Context)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	recorded := make(chan struct{})
@@ -37,6 +32,21 @@ func serveWeb(ctx context.Context, ln net.Listener, pages http.Handler, log *slo
 	}()
 	srv := &http.Server{Handler: pages, ReadHeaderTimeout: headerTime, ReadTimeout: time.Minute, WriteTimeout: web.OrderTime + time.Minute, IdleTimeout: idleTime,
 		MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	reloads := make(chan struct{})
+	go func() {
+		defer close(reloads)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangups:
+				if reload() {
+					srv.SetKeepAlivesEnabled(false) // it closes what is idle
+					srv.SetKeepAlivesEnabled(true)
+				}
+			}
+		}
+	}()
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
@@ -55,59 +65,6 @@ func serveWeb(ctx context.Context, ln net.Listener, pages http.Handler, log *slo
 	}
 	cancel()
 	<-recorded
+	<-reloads
 	return err
-}
-
-// open listens. Beyond this machine it needs a certificate.
-func (w *webSettings) open(settings *config.Config) (ln net.Listener, secure bool, err error) {
-	ln, err = net.Listen("tcp", w.listen)
-	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) {
-		return nil, false, fmt.Errorf("listen on %s: %w", w.listen, err)
-	}
-	if err != nil {
-		return nil, false, settings.Invalid("WEBLISTEN", "cannot be used", err)
-	}
-	if w.cert == "" {
-		if at, ok := ln.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
-			_ = ln.Close()
-			return nil, false, settings.Invalid("WEBLISTEN", "cannot be used",
-				errors.New(w.listen+" is reached from other machines: set WEBCERT and WEBKEY, or use 127.0.0.1 and ssh -L"))
-		}
-		return ln, false, nil
-	}
-	log := w.log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	certs, err := listen.OpenCertificates(listen.CertificateFiles{Certs: []string{w.cert}, Keys: []string{w.key}, Keeper: w.keys}, time.Now, log)
-	if err != nil {
-		_ = ln.Close()
-		return nil, false, settings.Invalid("WEBCERT", "cannot be used", err)
-	}
-	// A renewed certificate is used from the next connection on.
-	current := func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		c := certs.Config().Clone()
-		c.NextProtos = []string{"http/1.1"}
-		return c, nil
-	}
-	return tls.NewListener(ln, &tls.Config{GetConfigForClient: current, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), true, nil
-}
-
-// names returns those that requests may be made to.
-func (w *webSettings) names(at net.Addr, hostname string) []string {
-	names := slices.Concat(w.hosts, []string{"localhost", "127.0.0.1", "::1", hostname})
-	if host, _, err := net.SplitHostPort(w.listen); err == nil && host != "" {
-		names = append(names, host)
-	}
-	if at, ok := at.(*net.TCPAddr); ok && !at.IP.IsUnspecified() {
-		names = append(names, at.IP.String())
-	}
-	return names
-}
-
-func portOf(a net.Addr) string {
-	if at, ok := a.(*net.TCPAddr); ok {
-		return strconv.Itoa(at.Port)
-	}
-	return ""
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,13 +15,17 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/config"
+	"zmailer/internal/run/logtest"
 	"zmailer/test/browser"
 	"zmailer/test/suite"
+	"zmailer/test/wrongconf"
 )
 
 // webPage is a running zmctl web and an HTTP client.
@@ -327,4 +332,102 @@ func TestWebPageTakesPasswordsOfPAM(t *testing.T) {
 	form.Set("csrf", p.hidden(p.get("/queue"), "csrf"))
 	wantIn(t, p.post("/act", form), "web:games/", "Undo")
 	p.stop()
+}
+
+// Op11: SIGHUP has zmweb and zmotlp go by the new zmailer.conf: who may write, the certificate, the
+// address; those who are logged in stay so. Settings that cannot be used leave the pages as they
+// were, with an alarm until they are mended, and keep no daemon from starting. check-config names
+// their lines.
+func TestOp11PagesFollowZmailerConf(t *testing.T) {
+	t.Parallel()
+	sink := newRefusing(t)
+	s := start(t, sink.Sink, slow)
+	id, _ := waits(t, s)
+	p := servePage(t, s)
+	p.enter(s)
+	good := read(t, s.Config())
+	hang := func(pid int, conf string) {
+		t.Helper()
+		configure(t, s, "zmailer.conf", good+conf)
+		assert.Must(t, syscall.Kill(pid, syscall.SIGHUP))
+	}
+	web := p.cmd.Process.Pid
+	alarms := func() int {
+		said, _ := call(t, s, "zmctl", "status", "--json")
+		return strings.Count(said, strconv.Quote(s.Config()))
+	}
+	message := func() bool { return strings.Contains(p.get("/message/"+id), `name="csrf"`) }
+	writes := func() bool { return strings.Contains(p.get("/message/"+id), `action="/act"`) }
+	if !message() || writes() {
+		t.Fatalf("before: %s", p.get("/message/"+id))
+	}
+	hang(web, "WEBWRITE=yes\n")
+	awaitState(t, "orders are taken, in the same session", writes)
+
+	hang(web, "WEBWRITE=yes\nWEBACCOUNTS=nofile\n")
+	awaitState(t, "an alarm", func() bool { return alarms() == 1 })
+	if !writes() {
+		t.Error("refused settings changed the pages")
+	}
+	line := fmt.Sprintf("%s:%d", s.Config(), strings.Count(good, "\n")+2)
+	wantIn(t, exits(t, s, config.ExitConfig, "zmctl", "check-config"), line, "WEBACCOUNTS", "nofile")
+	exits(t, s, 0, "zmctl", "check-config", "--start")
+	hang(web, "")
+	awaitState(t, "orders are refused", func() bool { return !writes() })
+	assert.Equal(t, alarms(), 0, "alarms")
+
+	texts := wrongconf.MakeTexts(t)
+	dir := filepath.Dir(s.Config())
+	texts.Write(t, dir, "web.pem", "CERT")
+	texts.Write(t, dir, "web.key", "KEY")
+	serial := func(address string) string {
+		c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			return ""
+		}
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	address := strings.TrimPrefix(p.base, "http://")
+	hang(web, "WEBCERT=web.pem\nWEBKEY=web.key\n")
+	first := ""
+	awaitState(t, "TLS", func() bool { first = serial(address); return first != "" })
+	if r, err := p.Get(p.base + "/login"); err == nil && r.StatusCode == http.StatusOK {
+		t.Error("pages are served in the clear, too")
+	}
+	texts.Write(t, dir, "web.pem", "OTHERCERT")
+	texts.Write(t, dir, "web.key", "OTHERKEY")
+	awaitState(t, "the renewed certificate", func() bool { now := serial(address); return now != "" && now != first })
+
+	// Without --listen the address is that of WEBLISTEN.
+	begin, next := freeAddr(t), freeAddr(t)
+	configure(t, s, "zmailer.conf", good+"WEBLISTEN="+begin+"\n")
+	other := s.Command("zmctl", "web")
+	assert.Must(t, other.Start())
+	t.Cleanup(func() { other.Process.Kill() })
+	answers := func(address string) bool {
+		r, err := http.Get("http://" + address + "/login")
+		if err == nil {
+			r.Body.Close()
+		}
+		return err == nil && r.StatusCode == http.StatusOK
+	}
+	awaitState(t, "the first address", func() bool { return answers(begin) })
+	hang(other.Process.Pid, "WEBLISTEN="+next+"\n")
+	awaitState(t, "the second address", func() bool { return answers(next) && !answers(begin) })
+
+	traces := s.Command("zmctl", "export", "otlp", "--endpoint", "http://"+begin+"/v1/traces")
+	var said logtest.Buffer
+	traces.Stderr = &said
+	assert.Must(t, traces.Start())
+	t.Cleanup(func() { traces.Process.Kill() })
+	awaitState(t, "zmotlp", func() bool { return said.Count("started") == 1 })
+	hang(traces.Process.Pid, "MAXRCPT=many\n")
+	awaitState(t, "it refuses a wrong file", func() bool { return said.Count("conf-refused") == 1 && alarms() == 1 })
+	hang(traces.Process.Pid, "LOGLEVEL=debug\n")
+	awaitState(t, "it reads a right one", func() bool { return said.Count("conf-read") == 1 && said.Count("LOGLEVEL") == 1 && alarms() == 0 })
+	hang(traces.Process.Pid, "MAXRCPT=many\n")
+	awaitState(t, "it refuses a wrong file again", func() bool { return alarms() == 1 })
+	assert.Must(t, traces.Process.Signal(syscall.SIGTERM), traces.Wait())
+	assert.Equal(t, alarms(), 0, "alarms of a program that has ended")
 }

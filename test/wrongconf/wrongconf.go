@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,6 +61,7 @@ var settings = []string{
 	"SMTPMINRATE=x", "SMTPMAXTIME=x", "SIGNNETS=x", "DEADTIME=x", "MAILBOX=rel/%u", "MAILBOXQUOTA=x", "MAILBOXOVERQUOTA=x",
 	"PIPEUSER=root", "PIPEUSER=no-such-user", "PIPENOBODY=x", "PIPETIMEOUT=0", "PIPEHEAD=x", "LOGFILE=rel", "LOG=xml", "LOGLEVEL=all", "METRICS=x",
 	"HOSTNAME=a..b", "POSTMASTER=a@b..c", "FORWARD=x", "SUBADDRESS=@", "PROPAGATEUNMATCHEDEXTENSIONS=canonicals", "ALIASES=nofile", "ALIASES=foo:x", "ALIASES='exec:'", `LOCALNAMES="'x"`, "LOCALNAMES=socket:x",
+	"WEBLISTEN=2580", "WEBLISTEN=0.0.0.0:2580", "WEBLISTEN=192.0.2.77:2580", "WEBTOKEN=off", "WEBCERT=none.pem", "WEBKEY=none.key", "WEBACCOUNTS=nofile", "WEBACCOUNTS=pam:no-such-service", "WEBWRITE=perhaps",
 	"MASQUERADE=foo:x", "MASQUERADE=nofile", "ROUTES=ldap:nofile", "POSTOFFICE=rel", "DAEMONUSER=no-such-user", "DAEMONUSER=root",
 }
 
@@ -100,6 +102,8 @@ var files = []Case{
 	{"a damaged certificate", "TLSCERT=mx.pem\nTLSKEY=mx.key", "mx.pem", "CERT", "nonsense", 0, Held},
 	{"a certificate that is not there", "TLSCERT=mx.pem\nTLSKEY=mx.key", "mx.pem", "CERT", "-", 0, Held},
 	{"a key of another certificate", "TLSCERT=mx.pem\nTLSKEY=mx.key", "mx.key", "KEY", "OTHERKEY", 0, Held},
+	{"a damaged certificate of the pages", "WEBCERT=mx.pem\nWEBKEY=mx.key", "mx.pem", "CERT", "nonsense", 0, Serves},
+	{"an account of the pages without a hash", "WEBACCOUNTS=accounts", "accounts", "HASH", "jane\n", 1, Serves},
 	{"a certificate that ends soon", "TLSCERT=mx.pem\nTLSKEY=mx.key", "mx.pem", "CERT", "CERT-ENDS", 0, Warned},
 }
 
@@ -108,7 +112,7 @@ func Cases() []Case {
 	list := slices.Clone(files)
 	for _, line := range settings {
 		c := Case{Name: line, Conf: line, Want: Refused}
-		if line == "PIPEUSER=no-such-user" || line == noPAM {
+		if line == "PIPEUSER=no-such-user" || line == noPAM || strings.HasPrefix(line, "WEB") && line != "WEBWRITE=perhaps" {
 			c.Want = Serves
 		}
 		list = append(list, c)

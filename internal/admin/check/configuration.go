@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"zmailer/internal/admin/service"
+	"zmailer/internal/admin/webconf"
 	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
@@ -56,7 +57,19 @@ func Loaders() []Loader {
 		{"smtpserver", smtpserver.CheckConfig, smtpserver.CheckStart, says("the files of smtpserver can be used")},
 		{"ta-smtp", tasmtp.CheckConfig, tasmtp.CheckStart, says("the tables of ta-smtp can be used")},
 		{"ta-mailbox", mailbox.CheckConfig, startMailbox, nil},
+		// They are started by themselves: what is wrong with the pages keeps no mail system from starting.
+		{"zmweb", webconf.Check, nothing, nil},
+		{"zmotlp", checkTraces, nothing, nil},
 	}
+}
+
+func nothing(*config.Config) error { return nil }
+
+// checkTraces checks what zmotlp reads.
+func checkTraces(c *config.Config) error {
+	r := config.NewReader(c)
+	r.Int("HASHLEVELS", 0)
+	return r.Err()
 }
 
 func says(text string) func(*config.Config) string {

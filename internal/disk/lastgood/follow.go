@@ -45,6 +45,26 @@ func Follow(settings *config.Config, program string, store *Store, log *slog.Log
 // Settle removes copies of files that settings no longer name.
 func (f *Follower) Settle() { f.store.Settle() }
 
+// End removes what is noted about files that cannot be used: for a program without which the mail
+// system is complete, at its end. The next start notes it again.
+func (f *Follower) End() {
+	s := f.store
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, err := s.fs.ReadDir(s.dir)
+	if err != nil {
+		return // the notes stay until the next start
+	}
+	for _, e := range list {
+		if strings.HasSuffix(e.Name, badSuffix) {
+			s.remove(e.Name)
+		}
+	}
+}
+
 // Read reads zmailer.conf again: the settings by which the program is to go on. Those that need a
 // restart have the values of the start. Accept or Refuse follows.
 func (f *Follower) Read() (*config.Config, error) {

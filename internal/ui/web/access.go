@@ -135,6 +135,9 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare([]byte(digest(a)), []byte(digest(b))) == 1
 }
 
+// errNoLogin means that a way to log in does not exist any more.
+var errNoLogin = errors.New("this login is no longer offered")
+
 // ErrRefused is the only answer to a failed login.
 var ErrRefused = errors.New("that is not right")
 
@@ -142,8 +145,8 @@ var ErrRefused = errors.New("that is not right")
 type gate struct {
 	renderer
 	c        Config
-	sessions sessions
-	tries    tries
+	sessions *sessions
+	tries    *tries
 }
 
 func (g *gate) bearer(token string) bool {
@@ -170,9 +173,16 @@ func (g *gate) admit(ctx context.Context, user, password, from string) (*session
 	return &session{who: "web:" + clean(name), name: name, account: account}, nil
 }
 
-// account returns the current fingerprint of an account.
+// account returns the current fingerprint of an account; "" is that of the token's bearer.
 func (g *gate) account(name string) (string, error) {
-	if name == "" || g.c.Account == nil {
+	switch {
+	case name == "" && g.c.Token == "":
+		return "", errNoLogin
+	case name == "":
+		return digest(g.c.Token), nil
+	case g.c.Login == nil:
+		return "", errNoLogin
+	case g.c.Account == nil:
 		return "", nil
 	}
 	return g.c.Account(name)
@@ -295,7 +305,7 @@ func (g *gate) login(w http.ResponseWriter, r *http.Request) {
 	from := client(r)
 	// Guesses of others who come from the same address do not keep the owner out.
 	if g.bearer(r.PostForm.Get("token")) {
-		g.enter(w, r, from, &session{who: "web"})
+		g.enter(w, r, from, &session{who: "web", account: digest(g.c.Token)})
 		return
 	}
 	if g.early(w, r, from) {

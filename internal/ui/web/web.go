@@ -77,10 +77,17 @@ type Page struct {
 
 // New makes a Page.
 func New(c Config) *Page {
+	return build(c, &sessions{now: c.Now}, &tries{now: c.Now}, newSearches())
+}
+
+// With returns a Page with another Config, for the same users: their sessions go on as far as the
+// token and the accounts are the same.
+func (p *Page) With(c Config) *Page { return build(c, p.gate.sessions, p.gate.tries, p.searches) }
+
+func build(c Config, s *sessions, t *tries, searches *searches) *Page {
 	r := renderer{c.Hostname, c.Now, c.Log}
-	p := &Page{renderer: r, c: c, gate: gate{renderer: r, c: c}, searches: newSearches()}
-	p.gate.sessions.now, p.gate.tries.now, p.survey.now = c.Now, c.Now, c.Now
-	p.survey.source = c.Source
+	p := &Page{renderer: r, c: c, gate: gate{renderer: r, c: c, sessions: s, tries: t}, searches: searches}
+	p.survey.now, p.survey.source = c.Now, c.Source
 	p.serve = p.guarded(p.routes())
 	return p
 }

@@ -53,7 +53,7 @@ export CGO_ENABLED := $(CGO)
 LDFLAGS = -s -w -X zmailer/internal/run/config.installed=$(SYSCONFDIR)/zmailer/zmailer.conf -X zmailer/internal/run/config.Version=$(VERSION)
 PACKAGE ?= $(CURDIR)/var/package
 
-.PHONY: all build install man deb rpm package-root test smtp filters ecosystem demo check fmt vet staticcheck archtest race cuts nexthop sessions disk e2e sendmail crash attack machines soak chaos bench bench-peers costs fuzz clean
+.PHONY: all build install man deb rpm package-root test wrongconf smtp filters ecosystem demo check fmt vet staticcheck archtest race cuts nexthop sessions disk e2e sendmail crash attack machines soak chaos bench bench-peers costs fuzz clean
 
 all: build
 
@@ -154,6 +154,10 @@ sessions:
 # The real programs; with strace and postfix installed nothing is skipped.
 e2e:
 	$(GO) run ./scripts/testsummary -count=1 ./test/e2e/...
+
+# Every wrong configuration of test/wrongconf through the real daemons; make test samples them.
+wrongconf: build
+	WRONGCONF=all PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -count=1 -run TestOp1WrongConfigurationsStrandNoRealSystem ./test/e2e
 
 # Programs that call sendmail, with ours and with Postfix's: docs/submit.md. As root, with
 # the programs that .ci/run installs, nothing is skipped.

@@ -14,6 +14,35 @@ import (
 
 var update = flag.Bool("update", false, "write the table of docs/reload.md anew")
 
+const (
+	addressReason  = "addresses are opened before privileges are dropped, or by systemd"
+	landlockReason = "the kernel lets a process add restrictions to itself, and lift none"
+	logReason      = "the lines of one process have one form, for programs that read the log"
+)
+
+// whyRestart says in a clause why a reload does not apply a setting.
+var whyRestart = map[string]string{
+	"POSTOFFICE":        "the mail of a running system is in it",
+	"HASHLEVELS":        "the scheduler moves all files of the queue before it serves",
+	"SYNC":              "the postoffice is opened with it",
+	"DAEMONUSER":        "privileges are dropped once",
+	"CONFINE":           landlockReason,
+	"CONFINEPATHS":      landlockReason,
+	"FORWARD":           "the process that opens users' files gets it before privileges are dropped",
+	"ROUTERDIRS":        "the directories are opened, and allowed by the confinement, at the start",
+	"SCHEDULERPOLL":     "the watch of the queue is set up with it",
+	"SMTPLISTEN":        addressReason,
+	"SUBMISSIONLISTEN":  addressReason,
+	"SUBMISSIONSLISTEN": addressReason,
+	"LMTPLISTEN":        addressReason,
+	"REINJECTLISTEN":    addressReason,
+	"LOGFILE":           "zmctl run opens it as root",
+	"LOG":               logReason,
+	"LOGFORMAT":         logReason,
+	"LOGLEVEL":          "zmctl run reads zmailer.conf when it is started",
+	"METRICS":           addressReason,
+}
+
 // Op11: one table has, for each setting, the programs to which a reload applies it and those that
 // need a restart, as it is declared.
 func TestEverySettingStandsInTheTableOfReloads(t *testing.T) {
@@ -24,11 +53,14 @@ func TestEverySettingStandsInTheTableOfReloads(t *testing.T) {
 		if len(v.Programs()) == 0 {
 			t.Errorf("%s: no program is declared to read it", v.Name)
 		}
-		fmt.Fprintf(&rows, "| %s | %s | %s |\n", v.Name, strings.Join(reload, ", "), strings.Join(restart, ", "))
+		if (whyRestart[v.Name] != "") != (len(restart) > 0) {
+			t.Errorf("%s: a restart is needed by %q, because %q", v.Name, restart, whyRestart[v.Name])
+		}
+		fmt.Fprintf(&rows, "| %s | %s | %s | %s |\n", v.Name, strings.Join(reload, ", "), strings.Join(restart, ", "), whyRestart[v.Name])
 	}
 	page := filepath.Join("..", "..", "..", "docs", "reload.md")
 	text := string(assert.Get(os.ReadFile(page))(t))
-	const head = "| setting | reload | restart |\n|---|---|---|\n"
+	const head = "| setting | reload | restart | why a restart |\n|---|---|---|---|\n"
 	before, table, found := strings.Cut(text, head)
 	if !found {
 		t.Fatal("docs/reload.md has no table")

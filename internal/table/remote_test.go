@@ -338,6 +338,8 @@ func TestSourceThatCannotBeIsRefused(t *testing.T) {
 	assert.Must(t, os.WriteFile(filepath.Join(dir, "bad"), []byte("database = x\nqeury = SELECT 1\n"), 0o600))
 	for source, want := range map[string]string{
 		"nis:aliases":             `"nis" is no kind of source`,
+		"hash:/etc/aliases":       "no type in front: /etc/aliases",
+		"pcre:/etc/access":        "regexp:/etc/access",
 		"db:":                     "no path",
 		"exec:":                   "no program",
 		"exec:/no/such/program x": "cannot be run",

@@ -108,9 +108,27 @@ func Parse(source, dir string) (Source, error) {
 			s.Rest = absolute(rest, dir)
 			break
 		}
+		if hint := postfixHint(scheme, rest); hint != "" {
+			return bad("%q is no kind of source here: %s", scheme, hint)
+		}
 		return bad("%q is no kind of source: want a path, or one of %s: in front", scheme, strings.Join(schemes(), ": "))
 	}
 	return s, nil
+}
+
+// postfixHint returns what to write in the place of a type of table that only Postfix has.
+func postfixHint(scheme, rest string) string {
+	switch scheme {
+	case "hash", "btree", "lmdb", "cdb", "dbm", "sdbm", "texthash":
+		return "a text file has no type in front: " + rest + " (zmctl newdb compiles a large one)"
+	case "pcre":
+		return "write regexp:" + rest + ", whose expressions are RE2"
+	case "tcp":
+		return "write socket: (docs/tables.md)"
+	case "proxy":
+		return "connections are shared without it: " + rest
+	}
+	return ""
 }
 
 func absolute(path, dir string) string {

@@ -107,7 +107,7 @@ func TestDeployHookGivesTheServerANewCertificate(t *testing.T) {
 	assert.Equal(t, said, "")
 	file := filepath.Join(l.tls, "mx.example.org.pem")
 	assert.Equal(t, assert.Get(os.Stat(file))(t).Mode().Perm(), os.FileMode(0o640))
-	p := readPage(t, "certificates.md", "/etc/zmailer/tls/mx.example.org.pem", file)
+	p := readPage(t, "certificates.md", "/etc/zmailer/certs/mx.example.org.pem", file)
 	s := p.start(t, "/etc/zmailer/zmailer.conf with a copy", func(s *suite.Suite) {})
 	assert.Equal(t, served(t, s, l.ca).Unix(), soon.Unix())
 	l.renew(t, "2", later)

@@ -40,7 +40,7 @@ func startDovecot(t *testing.T) *dovecot {
 	pair := append(assert.Get(os.ReadFile(key))(t), assert.Get(os.ReadFile(cert))(t)...)
 	d.page = readPage(t, "dovecot.md", "/var/vmail", d.vmail, "/run/dovecot/lmtp", d.dir+"/lmtp", "/run/zmailer/auth", d.dir+"/auth",
 		"/etc/dovecot/users", d.dir+"/users", "group = zmailer", "group = root", "0.0.0.0:587", d.submission,
-		"/etc/zmailer/tls/mx.shop.example.pem", write(t, d.dir+"/tls.pem", string(pair), 0o640))
+		"/etc/zmailer/certs/mx.shop.example.pem", write(t, d.dir+"/tls.pem", string(pair), 0o640))
 	var users strings.Builder
 	for _, user := range []string{"alice"} {
 		hash := assert.Get(exec.Command("/usr/bin/doveadm", "-c", os.DevNull, "-O", "pw", "-s", "SHA512-CRYPT", "-p", "secret").Output())(t)

@@ -48,8 +48,12 @@ func TestValuesAreReadAsWritten(t *testing.T) {
 
 func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
 	tests := map[string]struct{ line, want string }{
-		"unknown name":           {`HASHLVELS=1`, "HASHLVELS is not a variable; did you mean HASHLEVELS?"},
+		"unknown name":           {`HASHLVELS=1`, "HASHLVELS is not a setting; did you mean HASHLEVELS?"},
 		"lower case":             {`hostname=x`, "did you mean HOSTNAME?"},
+		"a name of Postfix":      {`myhostname = mx`, "there is HOSTNAME"},
+		"in capitals":            {`RELAYHOST=[mx]`, "file routes"},
+		"one that few set":       {`smtpd_proxy_timeout = 1s`, "coming-from-postfix.md"},
+		"a misspelt DNS list":    {`DNSBL_SITE=x`, "did you mean DNSBL_SITES?"},
 		"no equals sign":         {`HOSTNAME mx`, "not NAME=value"},
 		"shell syntax":           {`export HOSTNAME=mx`, "not NAME=value"},
 		"no name":                {`=x`, "not NAME=value"},

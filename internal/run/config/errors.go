@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"time"
@@ -168,6 +169,11 @@ func (c *Config) locate(err error) error {
 	bad := (*Error)(nil)
 	if !errors.As(err, &bad) || bad.Line > 0 {
 		return err
+	}
+	if user := c.String("DAEMONUSER", ""); user != "" && bad.Remedy == "" && errors.Is(err, fs.ErrPermission) {
+		with := *bad
+		with.Remedy = "let DAEMONUSER=" + user + " read it, for example by its group and mode 0640 (docs/privileges.md)"
+		bad, err = &with, &with
 	}
 	if _, known := lookup(bad.File); known {
 		e := c.Invalid(bad.File, bad.Reason, bad.Err)

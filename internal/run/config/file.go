@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 )
@@ -214,8 +215,10 @@ func (f *File[T]) read() ([]byte, fs.FileInfo, error) {
 	switch {
 	case err != nil:
 		return nil, nil, err
+	case info.IsDir():
+		return nil, nil, fmt.Errorf("it is a directory where the file %s is expected; rename the directory", filepath.Base(f.path))
 	case !info.Mode().IsRegular():
-		return nil, nil, errors.New("it is no regular file")
+		return nil, nil, errors.New("it is not a regular file")
 	case f.o.Secret && info.Mode().Perm()&0o007 != 0:
 		return nil, nil, fmt.Errorf("it holds secrets and everybody may read it: chmod o= %s", f.path)
 	}

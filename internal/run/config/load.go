@@ -65,6 +65,7 @@ func (c *Config) parseLine(file string, number int, line string) error {
 	bad := func(format string, args ...any) error {
 		return &Error{File: file, Line: number, Reason: fmt.Sprintf(format, args...)}
 	}
+	indented := line[0] == ' ' || line[0] == '\t'
 	line = strings.TrimSpace(line)
 	if line == "" || line[0] == '#' {
 		return nil
@@ -74,7 +75,10 @@ func (c *Config) parseLine(file string, number int, line string) error {
 	}
 	name, rest, ok := strings.Cut(line, "=")
 	name = strings.TrimSpace(name)
-	if !ok || name == "" || strings.ContainsAny(name, " \t") {
+	switch {
+	case !ok && indented:
+		return bad("not NAME=value; a value is on one line: write this behind the value of the line above")
+	case !ok || name == "" || strings.ContainsAny(name, " \t"):
 		return bad("not NAME=value")
 	}
 	if why, ok := retired[name]; ok {
@@ -82,7 +86,7 @@ func (c *Config) parseLine(file string, number int, line string) error {
 		return nil
 	}
 	if _, known := lookup(name); !known {
-		return bad("%s is not a variable; did you mean %s?", name, nearest(name))
+		return bad("%s", unknown(name))
 	}
 	text, err := c.unquote(strings.TrimSpace(rest))
 	if err != nil {

@@ -215,11 +215,16 @@ func lookup(name string) (Variable, bool) {
 func nearest(name string) string {
 	best, least := "", len(name)+1
 	for _, v := range Variables() {
-		if d := smetrics.WagnerFischer(strings.ToUpper(name), v.Name, 1, 1, 1); best == "" || d < least {
+		if d := distance(name, v.Name); best == "" || d < least {
 			best, least = v.Name, d
 		}
 	}
 	return best
+}
+
+// distance is the number of letters in which a name differs from a setting.
+func distance(name, setting string) int {
+	return smetrics.WagnerFischer(strings.ToUpper(name), setting, 1, 1, 1)
 }
 
 func oneOf(words ...string) func(string) error {

@@ -119,7 +119,7 @@ func (p Plan) Account() (*Account, error) {
 	}
 	u, err := user.Lookup(p.User)
 	if err != nil {
-		return nil, fmt.Errorf("%w: DAEMONUSER=%s: %w", ErrUser, p.User, err)
+		return nil, fmt.Errorf("%w: %w; create it, for example: useradd --system --home-dir /nonexistent --shell /usr/sbin/nologin %s", ErrUser, err, p.User)
 	}
 	a := &Account{Name: p.User}
 	a.UID, err = strconv.Atoi(u.Uid)
@@ -234,7 +234,7 @@ func (p Plan) checkOwner(a *Account) error {
 			return fmt.Errorf("look at the postoffice: %w", err)
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != a.UID {
-			return fmt.Errorf("%w: %s is uid %d's, not %s's; zmctl init, called by root, gives it away", ErrOwner, path, st.Uid, a.Name)
+			return fmt.Errorf("%w: %s belongs to uid %d, not to %s; run zmctl init as root, which changes the owner", ErrOwner, path, st.Uid, a.Name)
 		}
 	}
 	return nil

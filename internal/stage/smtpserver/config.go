@@ -419,7 +419,10 @@ func ProbeOptions(c *config.Config) (o rcptcheck.ProbeOptions, on bool, err erro
 func (s *settings) users() UsersConfig {
 	u := UsersConfig{Source: s.String("AUTH", ""), Dir: s.Dir, Plaintext: get(s, s.Bool, "AUTHPLAINTEXT", false), MX: get(s, s.Bool, "AUTHMX", false)}
 	if u.Source != "" {
-		s.use("AUTH", auth.Check(u.Source))
+		if err := auth.Check(u.Source); err != nil {
+			s.use("AUTH", err)
+			u.Source = "" // load would report it again
+		}
 	}
 	return u
 }

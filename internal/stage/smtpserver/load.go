@@ -51,7 +51,27 @@ func (l *loaded) close() {
 // of zmailer.conf or of the file that is wrong.
 func CheckConfig(c *config.Config) error {
 	cfg, err := checkStart(c)
-	return c.Locate(errors.Join(err, cfg.checkUsers(c)))
+	if err != nil {
+		return c.Locate(errors.Join(err, cfg.checkUsers(c)))
+	}
+	return c.Locate(errors.Join(cfg.checkUsers(c), cfg.checkSubmission()))
+}
+
+// checkSubmission warns of ports where no client can log in.
+func (c *Config) checkSubmission() error {
+	warn := func(setting, reason, remedy string) error {
+		return &config.Error{File: setting, Warning: true, Reason: reason, Remedy: remedy}
+	}
+	var errs []error
+	for _, role := range []session.Role{session.RoleSubmission, session.RoleSubmissions} {
+		if c.listensFor(role) && c.Users.Source == "" {
+			errs = append(errs, warn(portSettings[role], "serves no client: all have to authenticate there, and AUTH is not set", "set AUTH (docs/auth.md)"))
+		}
+	}
+	if c.listensFor(session.RoleSubmission) && c.Users.Source != "" && len(c.TLS.Certs) == 0 && !c.Users.Plaintext {
+		errs = append(errs, warn("SUBMISSIONLISTEN", "serves clients of this machine only: others may authenticate in TLS alone", "set TLSCERT (docs/certificates.md)"))
+	}
+	return errors.Join(errs...)
 }
 
 // CheckStart returns the errors that keep a server from starting.

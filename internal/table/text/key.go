@@ -131,7 +131,7 @@ type Route struct {
 func ParseRoute(s string) (Route, error) {
 	channel, host, ok := strings.Cut(s, "!")
 	if !ok {
-		return Route{}, fmt.Errorf("no ! in %q: want channel!host", s)
+		return Route{}, fmt.Errorf("no ! in %q: want channel!host, like %s", s, likeRoute(s))
 	}
 	if !isChannel(channel) {
 		return Route{}, fmt.Errorf("%q is no channel: want lower-case letters, digits and hyphens", channel)
@@ -145,6 +145,18 @@ func ParseRoute(s string) (Route, error) {
 		}
 	}
 	return Route{channel, host}, nil
+}
+
+// likeRoute writes a next hop of Postfix's transport_maps or relayhost as a route.
+func likeRoute(s string) string {
+	channel, host, ok := strings.Cut(s, ":")
+	switch {
+	case ok && isChannel(channel) && host != "" && (host[0] == '[' || host[0] > '9'):
+		return channel + "!" + host
+	case strings.HasPrefix(s, "["):
+		return "smtp!" + s
+	}
+	return "smtp!relay.example.net or smtp![192.0.2.1]:25"
 }
 
 func isChannel(s string) bool {

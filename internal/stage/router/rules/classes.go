@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -360,6 +361,78 @@ func (t *Tables) checkClasses() (err error) {
 		}
 	}
 	return err
+}
+
+// checkMailboxes warns of virtual mailboxes in text tables that get no mail: one line for each reason. Its
+// errors are *config.Error.
+func (t *Tables) checkMailboxes(ctx context.Context) (err error) {
+	ours := t.classes.Transport == nil || t.classes.Transport.Channel == Virtual
+	if base := t.classes.Base; base != "" && ours && len(t.mailboxDomains) > 0 {
+		if _, serr := os.Stat(base); errors.Is(serr, fs.ErrNotExist) {
+			err = &config.Error{File: "VIRTUALMAILBOXBASE", Warning: true, Reason: "does not exist: mail for virtual mailboxes waits", Remedy: "create it, with the owner of the mailboxes (docs/virtual-domains.md)"}
+		}
+	}
+	outside := func(l layer) bool { return l.mem == nil }
+	if slices.ContainsFunc(t.mailboxDomains, outside) {
+		return err // a database is asked for the addresses that mail comes for
+	}
+	hasUID, hasGID := slices.ContainsFunc(t.uids, outside), slices.ContainsFunc(t.gids, outside)
+	for _, l := range t.mailboxes {
+		if l.mem == nil {
+			continue
+		}
+		var foreign, orphan mistakes
+		for _, e := range l.mem.sorted() {
+			domain := e.key[strings.LastIndexByte(e.key, '@')+1:]
+			class, dom, cerr := t.classOf(lookups{ctx: ctx}, domain)
+			switch {
+			case cerr != nil:
+			case class != ClassVirtualMailbox:
+				foreign.add(e)
+			case e.store.Transport != nil || dom.store.Transport != nil || !ours:
+			default:
+				box := found{entry: e, rights: l.mem.rights, where: where{l.mem.file, e.line}}
+				var why error
+				if !hasUID {
+					_, why = t.idOf(lookups{ctx: ctx}, text.VirtualUIDMaps, e.key, domain, &box, &dom, func(s *text.Store) uint32 { return s.UID })
+				}
+				if !hasGID && why == nil {
+					_, why = t.idOf(lookups{ctx: ctx}, text.VirtualGIDMaps, e.key, domain, &box, &dom, func(s *text.Store) uint32 { return s.GID })
+				}
+				if why != nil {
+					orphan.add(e)
+					orphan.why = cmp.Or(orphan.why, why.Error())
+				}
+			}
+		}
+		foreign.why = "its domain is in no table of VIRTUALMAILBOXDOMAINS"
+		err = errors.Join(err, foreign.warning(l.mem.file), orphan.warning(l.mem.file))
+	}
+	return err
+}
+
+// mistakes are entries of a table with the same mistake.
+type mistakes struct {
+	first entry
+	count int
+	why   string
+}
+
+func (m *mistakes) add(e entry) {
+	if m.count++; m.count == 1 {
+		m.first = e
+	}
+}
+
+func (m *mistakes) warning(file string) error {
+	if m.count == 0 {
+		return nil
+	}
+	more := ""
+	if m.count > 1 {
+		more = fmt.Sprintf(" (and %d others)", m.count-1)
+	}
+	return &config.Error{File: file, Line: m.first.line, Warning: true, Reason: fmt.Sprintf("mailbox %s%s gets no mail: %s", m.first.key, more, m.why)}
 }
 
 // sorted returns the entries in the order of their lines.

@@ -405,7 +405,7 @@ func (r *Rules) Check(ctx context.Context) error {
 		}
 	}
 	t := r.Tables()
-	err = errors.Join(err, checkRights(t.aliases), checkRights(t.fqdn))
+	err = errors.Join(err, checkRights(t.aliases), checkRights(t.fqdn), t.checkMailboxes(ctx))
 	if t.lists == "" {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/glob"
@@ -67,6 +68,15 @@ func (c *File) warnBody(b *body) (list []error) {
 	}
 	if has("maxunproven") && has("maxring") && s.MaxRing > 0 && s.unproven >= s.MaxRing {
 		list = append(list, c.warn(b.where["maxunproven"], "maxunproven=%d is not below maxring=%d: hosts that do not answer may use all deliveries", s.unproven, s.MaxRing))
+	}
+	for _, key := range []string{"expiry", "expiry2"} {
+		d := s.Expiry
+		if key == "expiry2" {
+			d = s.Expiry2
+		}
+		if has(key) && d > 0 && d < time.Minute {
+			list = append(list, c.warn(b.where[key], "%s=%v: mail is given up after %v; a number without a unit is in seconds, write %s=%dd for days", key, d, d, key, int(d.Seconds())))
+		}
 	}
 	if has("expiry2") && has("expiry") && s.Expiry2 > 0 && s.Expiry > s.Expiry2 {
 		list = append(list, c.warn(b.where["expiry"], "expiry=%v is later than expiry2=%v, which is used", s.Expiry, s.Expiry2))

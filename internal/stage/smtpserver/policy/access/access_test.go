@@ -143,6 +143,21 @@ func TestNoRuleOpensARelayByWhatItLeavesOut(t *testing.T) {
 	}
 }
 
+// What an administrator of Postfix writes leads to the name that is right here.
+func TestUnknownActionNamesTheRightOne(t *testing.T) {
+	for line, want := range map[string]string{
+		"reject_unkown_sender_domain":                  "reject_unknown_sender_domain",
+		"permit_mynetworks, reject_unauth_destination": "comma: permit_mynetworks",
+		"spam@example.com REJECT":                      "check_sender_access",
+		"rejct from=a@b":                               "mean reject?",
+		"no_such_restriction":                          "docs/access.md",
+	} {
+		if _, err := open(t, line+"\n"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s in it", line, err, want)
+		}
+	}
+}
+
 func TestRuleThatIsWrongIsNamedByItsLine(t *testing.T) {
 	for name, rules := range map[string]string{
 		"no action":                "# x\nallow client=192.0.2.1\n",

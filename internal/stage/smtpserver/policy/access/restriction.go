@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/xrash/smetrics"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
@@ -362,14 +365,25 @@ func isHostname(name string) bool {
 	return true
 }
 
-// restrictionNames lists the names for an error message.
-func restrictionNames() string {
-	var names []string
-	for name := range restrictions() {
-		names = append(names, name)
+// unknownAction explains the first word of a line that no rule begins with.
+func unknownAction(words []string) error {
+	bad := func(what string) error { return fmt.Errorf("unknown action %q: %s", words[0], what) }
+	if name, comma := strings.CutSuffix(words[0], ","); comma {
+		return bad("each rule has a line of its own, without a comma: " + name)
 	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+	if len(words) > 1 && slices.Contains([]string{"OK", "REJECT", "DUNNO", "DISCARD", "HOLD", "DEFER", "DEFER_IF_PERMIT", "PERMIT", "RELAY", "WARN"}, words[1]) {
+		return bad("KEY ACTION is a line of a table that a rule names: check_client_access FILE, check_sender_access FILE, ... (docs/access.md)")
+	}
+	best, least := "", len(words[0])
+	for _, name := range slices.Concat([]string{"accept", "relay", "reject", "defer", "freeze", "greylist", "etrn"}, slices.Sorted(maps.Keys(restrictions()))) {
+		if d := smetrics.WagnerFischer(words[0], name, 1, 1, 1); d < least {
+			best, least = name, d
+		}
+	}
+	if least <= 1+len(best)/6 {
+		return bad("did you mean " + best + "?")
+	}
+	return bad("want accept, relay, reject, defer, freeze, greylist, etrn or a restriction of Postfix (docs/access.md lists those that there are)")
 }
 
 func (o *Options) listTime() time.Duration { return cmp.Or(o.ListTime, DefaultListTime) }

@@ -154,7 +154,7 @@ func parseRule(line string, src *sources) (*rule, error) {
 	case named:
 		k = kindTest
 	default:
-		return nil, fmt.Errorf("unknown action %q: want accept, relay, reject, defer, freeze, greylist, etrn or a restriction of Postfix: %s", words[0], restrictionNames())
+		return nil, unknownAction(words)
 	}
 	if k == kindGreylist && src.o.Greylist == nil {
 		return nil, errors.New("greylist needs GREYLIST=rules or GREYLIST=yes in zmailer.conf")

@@ -174,13 +174,13 @@ func checkArgument(a action, text string) error {
 			return fmt.Errorf("%.80q is no address, like user@example.org", text)
 		}
 	case filter:
-		channel, host := Route(text)
+		channel, _ := Route(text)
 		for _, own := range []string{"local", "file", "pipe", "error", "bitbucket"} {
 			if channel == own {
 				return fmt.Errorf("channel %s is not for rules", channel)
 			}
 		}
-		if channel == "" || strings.Trim(channel, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || host == "" || strings.ContainsAny(text, " \t$") {
+		if channel == "" || strings.Trim(channel, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || !strings.ContainsAny(text, "!:") || strings.ContainsAny(text, " \t$") {
 			return fmt.Errorf("%.80q is no CHANNEL!HOST, like smtp![127.0.0.1]:10025", text)
 		}
 	}

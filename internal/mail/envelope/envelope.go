@@ -68,6 +68,8 @@ type Envelope struct {
 	// Rules is what smtpserver has done with the rules about header and body: "followed",
 	// "skipped"; "": nothing.
 	Rules string
+	// Filter is CHANNEL!HOST: a rule has the message go there, whatever its recipients are; "": none.
+	Filter string
 	// Filtered: the message has passed the content filter (CONTENTFILTER).
 	Filtered bool
 	// Above is how many fields at the begin of the header go above our Received field: filters

@@ -29,6 +29,7 @@ var places = []place{
 	{keyword: "user", value: func(e *Envelope) *string { return &e.User }},
 	{keyword: "submitted", value: func(e *Envelope) *string { return &e.Submitted }},
 	{keyword: "rules", value: func(e *Envelope) *string { return &e.Rules }},
+	{keyword: "filter", value: func(e *Envelope) *string { return &e.Filter }},
 	{keyword: "filtered", flag: func(e *Envelope) *bool { return &e.Filtered }},
 	{keyword: "above", value: func(e *Envelope) *string { return &e.Above }},
 	{keyword: "verbose", value: func(e *Envelope) *string { return &e.Verbose }},

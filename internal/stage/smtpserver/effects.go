@@ -51,6 +51,10 @@ func (t *transaction) applyEffects() {
 			t.abandon()
 			t.written = 0
 			t.envelope.Recipients = []envelope.Recipient{{Address: to}}
+		case access.Filter: // the last one counts
+			t.envelope.Filter = e.Text
+			t.Log.Info("content-filter", "from", t.envelope.From, "client", t.client.String(), "filter", e.Text, "by", e.By)
+			continue
 		case access.BCC:
 			if !slices.ContainsFunc(t.envelope.Recipients, same) {
 				t.envelope.Recipients = append(t.envelope.Recipients, envelope.Recipient{Address: to})

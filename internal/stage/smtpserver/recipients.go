@@ -111,6 +111,10 @@ func (t *transaction) endEnvelope(draft *postoffice.Draft, buf *[]byte) error {
 	if err != nil {
 		return err
 	}
+	if t.written > 0 && t.envelope.Filter != "" {
+		// The draft was begun before all rules were asked.
+		lines = append(append(append(lines, "filter "...), t.envelope.Filter...), '\n')
+	}
 	*buf = append(lines, envelope.End...)
 	_, err = draft.Write(*buf)
 	return err

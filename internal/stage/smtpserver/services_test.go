@@ -310,7 +310,7 @@ func script(t *testing.T, answer func(request map[string]string) string) *script
 func TestActionsOfPolicyServicesAnswerAsPostfix(t *testing.T) {
 	actions := []string{"OK", "DUNNO", "dunno", "REJECT", "REJECT no such thing", "reject 5.3.2 custom", "DEFER", "DEFER 4.2.2 later", "DEFER_IF_PERMIT try later",
 		"DEFER_IF_REJECT x", "451 4.3.0 busy", "451 busy", "550 5.1.1 no", "554 no code", "WARN look", "INFO look", "PREPEND X-Seen: yes",
-		"REDIRECT other@here.test", "BCC copy@here.test", "HOLD check it", "DISCARD gone", "521 5.7.1 away", "550 5.1.7 x", "550 5.1.8 x", "550 5.1.9 x", "550 5.1.3 x", "450 4.1.10 x", "42", "DEFER_IF_PERMIT 4.2.0 Greylisted, see http://x/y"}
+		"REDIRECT other@here.test", "BCC copy@here.test", "FILTER smtp:[127.0.0.1]:10025", "FILTER smtp:", "HOLD check it", "DISCARD gone", "521 5.7.1 away", "550 5.1.7 x", "550 5.1.8 x", "550 5.1.9 x", "550 5.1.3 x", "450 4.1.10 x", "42", "DEFER_IF_PERMIT 4.2.0 Greylisted, see http://x/y"}
 	needs(t, peer.PostfixMaster)
 	checkstest.ServeAt(t, nameServer, policyZone...)
 	service := script(t, func(request map[string]string) string {

@@ -100,7 +100,10 @@ func contentFilter(s *config.Reader) *text.Route {
 	if value == "" {
 		return nil
 	}
-	to, err := ParseFilter(value)
+	to, err := text.ParseFilter(value)
+	if err == nil && to.Host == "" {
+		err = errors.New("without a host mail would go past the filter; want a host, like smtpx!127.0.0.1:10024")
+	}
 	if err == nil && s.String("REINJECTLISTEN", "") == "" {
 		err = errors.New("mail comes back from the filter to an address of REINJECTLISTEN, like 127.0.0.1:10025; it is not set")
 	}
@@ -111,43 +114,6 @@ func contentFilter(s *config.Reader) *text.Route {
 	}
 	s.Use("CONTENTFILTER", err)
 	return &to
-}
-
-// ParseFilter reads the address of a content filter: CHANNEL!HOST, or smtp:[HOST]:PORT and
-// lmtp:unix:PATH as Postfix has it, where the transport may be one of master.cf, smtp-amavis.
-func ParseFilter(value string) (to text.Route, err error) {
-	transport, next, found := strings.Cut(value, ":")
-	if found && !strings.Contains(transport, "!") {
-		channel := ""
-		switch kind, _, _ := strings.Cut(transport, "-"); kind {
-		case "smtp", "relay":
-			channel = "smtp"
-		case "lmtp":
-			channel = "lmtp"
-		default:
-			return to, fmt.Errorf("the transport %q has no channel; want smtp:[HOST]:PORT, lmtp:unix:PATH or CHANNEL!HOST, like smtpx!127.0.0.1:10024", transport)
-		}
-		next = strings.TrimPrefix(next, "inet:")
-		if inner, port, ok := strings.Cut(strings.TrimPrefix(next, "["), "]"); ok && strings.HasPrefix(next, "[") {
-			if channel == "smtp" {
-				channel = "smtpx"
-			}
-			if next = inner + port; strings.Contains(inner, ":") {
-				next = "[" + strings.TrimPrefix(inner, "IPv6:") + "]" + port
-			}
-		}
-		value = channel + "!" + next
-	}
-	if to, err = text.ParseRoute(value); err != nil {
-		return to, err
-	}
-	if isHere(to.Channel) || to.Channel == "hold" {
-		return to, fmt.Errorf("the channel %s leads to no filter; want a host, like smtpx!127.0.0.1:10024", to.Channel)
-	}
-	if to.Host == "" {
-		return to, errors.New("without a host mail would go past the filter; want a host, like smtpx!127.0.0.1:10024")
-	}
-	return to, nil
 }
 
 // sources splits a setting into its sources, and checks how each is written, but for those that

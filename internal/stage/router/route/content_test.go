@@ -69,20 +69,26 @@ func TestMailGoesThroughTheContentFilter(t *testing.T) {
 		want     []string
 		not      string
 	}{
-		"from outside":          {0, "external\n", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com", "smtpx 127.0.0.1:10024 alice@"}, "smtp example.com"},
-		"of a user":             {1, "", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.com"},
-		"filtered":              {0, "external\nfiltered\n", "X: y", []string{"smtp example.com q@example.com"}, "10024"},
-		"filtered, says a user": {1, "external\nfiltered\n", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.com"},
-		"a report of ours":      {0, "errormsg\n", "X: y", []string{"smtp example.com q@example.com"}, "10024"},
-		"errormsg, says a user": {1, "errormsg\n", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.com"},
-		"a rule's own filter":   {0, "external\n", "X-Filter: 1", []string{"smtp other:25 q@example.com"}, "10024"},
-		"a rule's redirection":  {0, "external\n", "X-Other: 1", []string{"smtpx 127.0.0.1:10024 other@example.net"}, "smtp example.net"},
-		"a rule's copy":         {0, "external\n", "X-Log: 1", []string{"smtpx 127.0.0.1:10024 log@example.net", "smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.net"},
-		"rejected by a rule":    {0, "external\n", "X-Bad: 1", []string{"error 5.7.9"}, "10024"},
+		"from outside":                {0, "external\n", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com", "smtpx 127.0.0.1:10024 alice@"}, "smtp example.com"},
+		"of a user":                   {1, "", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.com"},
+		"filtered":                    {0, "external\nfiltered\n", "X: y", []string{"smtp example.com q@example.com"}, "10024"},
+		"filtered, says a user":       {1, "external\nfiltered\n", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.com"},
+		"a report of ours":            {0, "errormsg\n", "X: y", []string{"smtp example.com q@example.com"}, "10024"},
+		"errormsg, says a user":       {1, "errormsg\n", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.com"},
+		"an access rule's":            {0, "external\nfilter smtp!other:25\n", "X: y", []string{"smtp other:25 q@example.com", "smtp other:25 alice@"}, "10024"},
+		"an access rule's, no host":   {0, "external\nfilter smtpx!\n", "X: y", []string{"smtpx example.com q@example.com"}, "10024"},
+		"access rule and header rule": {0, "external\nfilter smtp!first:25\n", "X-Filter: 1", []string{"smtp other:25 q@example.com"}, "first"},
+		"a filter, says a user":       {1, "external\nfilter smtp!other:25\n", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com"}, "other"},
+		"back from an access rule's":  {0, "external\nfilter smtp!other:25\nfiltered\n", "X: y", []string{"smtp example.com q@example.com"}, "other"},
+		"a rule's filter, no host":    {0, "external\n", "X-Bare: 1", []string{"smtpx example.com q@example.com"}, "10024"},
+		"a rule's own filter":         {0, "external\n", "X-Filter: 1", []string{"smtp other:25 q@example.com"}, "10024"},
+		"a rule's redirection":        {0, "external\n", "X-Other: 1", []string{"smtpx 127.0.0.1:10024 other@example.net"}, "smtp example.net"},
+		"a rule's copy":               {0, "external\n", "X-Log: 1", []string{"smtpx 127.0.0.1:10024 log@example.net", "smtpx 127.0.0.1:10024 q@example.com"}, "smtp example.net"},
+		"rejected by a rule":          {0, "external\n", "X-Bad: 1", []string{"error 5.7.9"}, "10024"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.table("header-rules", "all filter X-Filter smtp!other:25\nall redirect X-Other other@example.net\nall bcc X-Log log@example.net\nall reject X-Bad /./ 5.7.9 no\n")
+			r.table("header-rules", "all filter X-Filter smtp!other:25\n/^X-Bare:/ FILTER smtpx:\nall redirect X-Other other@example.net\nall bcc X-Log log@example.net\nall reject X-Bad /./ 5.7.9 no\n")
 			r.config.ContentFilter = &text.Route{Channel: "smtpx", Host: "127.0.0.1:10024"}
 			uid := tt.uid
 			if uid == 0 {
@@ -105,9 +111,9 @@ func TestContentFilterIsWrittenAsInPostfixToo(t *testing.T) {
 		"smtp-amavis:[127.0.0.1]:10024": "smtpx!127.0.0.1:10024", "smtp:[127.0.0.1]:10024": "smtpx!127.0.0.1:10024", "smtp:[::1]:10024": "smtpx![::1]:10024",
 		"smtp:filter.example:25": "smtp!filter.example:25", "lmtp:unix:/run/lmtp": "lmtp!unix:/run/lmtp", "lmtp-filter:[127.0.0.1]:24": "lmtp!127.0.0.1:24",
 		"smtpx!127.0.0.1:10024": "smtpx!127.0.0.1:10024", "smtpx![::1]:10024": "smtpx![::1]:10024",
-		"filter:dummy": "", "smtp:": "", "smtpx!": "", "local!": "", "hold!": "", "127.0.0.1:10024": "", "smtp:[127.0.0.1]:1 x": "", "error!x": "",
+		"filter:dummy": "", "smtp:": "smtp!", "smtpx!": "smtpx!", "local!": "", "hold!": "", "127.0.0.1:10024": "", "smtp:[127.0.0.1]:1 x": "", "error!x": "",
 	} {
-		got, err := ParseFilter(value)
+		got, err := text.ParseFilter(value)
 		if text := got.Channel + "!" + got.Host; (err == nil) != (want != "") || err == nil && text != want {
 			t.Errorf("%s: got %s, %v, want %s", value, text, err, want)
 		}

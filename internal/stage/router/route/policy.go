@@ -48,6 +48,12 @@ func (en *Engine) askPolicy(msg *message) error {
 	if p.fate, p.copies, err = en.followRules(msg); err != nil {
 		return err
 	}
+	if p.fate.Fate == policy.None && msg.trusted && msg.head.Filter != "" && !msg.head.Filtered {
+		p.fate = policy.Action{Fate: policy.Route}
+		p.fate.Channel, p.fate.Host, _ = strings.Cut(msg.head.Filter, "!")
+		msg.history.add("", "access", "filter "+msg.head.Filter)
+		return nil // it overrides CONTENTFILTER, as in Postfix
+	}
 	if en.filters(msg) {
 		p.filter = en.c.ContentFilter
 		return nil // the program is asked when the message comes back

@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
+	tabletext "zmailer/internal/table/text"
 )
 
 // EffectKind is what an Effect does to a message.
@@ -19,6 +20,7 @@ const (
 	BCC                            // also to this address
 	Hold                           // frozen
 	Discard                        // accepted and thrown away
+	Filter                         // to this CHANNEL!HOST, whatever the recipients are
 )
 
 // Effect is what an action does to the whole message beside accepting it.
@@ -29,7 +31,7 @@ type Effect struct {
 }
 
 func (e Effect) String() string {
-	words := map[EffectKind]string{Prepend: "prepend", Redirect: "redirect to", BCC: "copy to", Hold: "hold", Discard: "discard"}
+	words := map[EffectKind]string{Prepend: "prepend", Redirect: "redirect to", BCC: "copy to", Hold: "hold", Discard: "discard", Filter: "filter"}
 	return strings.TrimSpace(words[e.Kind] + " " + e.Text)
 }
 
@@ -141,6 +143,12 @@ func parseAction(text, object, reply string) (outcome, error) {
 			kind = BCC
 		}
 		return outcome{effect: Effect{Kind: kind, Text: "<" + m.String() + ">"}}, nil
+	case "FILTER":
+		to, err := tabletext.ParseFilter(rest)
+		if err != nil {
+			return outcome{}, fmt.Errorf("FILTER: %w", err)
+		}
+		return outcome{effect: Effect{Kind: Filter, Text: to.Channel + "!" + to.Host}}, nil
 	default:
 		n, err := strconv.Atoi(word)
 		switch {
@@ -152,5 +160,5 @@ func parseAction(text, object, reply string) (outcome, error) {
 			return outcome{verdict: Verdict{Action: Accept}}, nil // "all-numerical: OK"
 		}
 	}
-	return outcome{}, fmt.Errorf("%w %.60q: want OK, DUNNO, REJECT, DEFER, DEFER_IF_PERMIT, DEFER_IF_REJECT, 4NN or 5NN with a text, HOLD, DISCARD, PREPEND, REDIRECT, BCC, WARN or INFO", ErrAction, word)
+	return outcome{}, fmt.Errorf("%w %.60q: want OK, DUNNO, REJECT, DEFER, DEFER_IF_PERMIT, DEFER_IF_REJECT, 4NN or 5NN with a text, HOLD, DISCARD, PREPEND, REDIRECT, BCC, FILTER, WARN or INFO", ErrAction, word)
 }

@@ -258,3 +258,30 @@ func TestClosedTablesStayClosed(t *testing.T) {
 	}
 	assert.Equal(t, len(secret), 0, "files that were not made: %v", secret)
 }
+
+// Time limits and default actions of filters, of all and of one, are kept.
+func TestOptionsOfFiltersAreConverted(t *testing.T) {
+	dir := t.TempDir()
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "master.cf"), nil, 0o600))
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "main.cf"), []byte("myhostname = mx.example.org\n"+
+		"smtpd_milters = inet:h:1, { inet:h:2, connect_timeout=9s, content_timeout=1m, default_action=quarantine, protocol=6 }\n"+
+		"milter_default_action = reject\nmilter_connect_timeout = 4s\nmilter_command_timeout = 5s\nmilter_content_timeout = 6m\n"), 0o600))
+	r := assert.Get(Postfix(dir, nil))(t)
+	text := ""
+	for _, f := range r.Files {
+		if f.Name == "zmailer.conf" {
+			text = f.Text
+		}
+	}
+	for _, want := range []string{`MILTERS="{ inet:h:1, connect_timeout=4s } { inet:h:2, connect_timeout=9s, content_timeout=1m, default_action=quarantine }"`,
+		"MILTERTROUBLE=reject", "MILTERTIME=5s", "MILTERCONTENTTIME=6m"} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("zmailer.conf lacks %s:\n%s", want, text)
+		}
+	}
+	for _, row := range r.Rows {
+		if strings.HasPrefix(row.Setting, "milter_") || row.Setting == "smtpd_milters" {
+			assert.Equal(t, row.Outcome, Converted, row.Setting)
+		}
+	}
+}

@@ -258,27 +258,75 @@ func convertVerification(c *converter) {
 	}
 }
 
+// milterActions are the default actions of filters that MILTERTROUBLE and the option have, too.
+var milterActions = []string{"accept", "reject", "tempfail", "quarantine"}
+
+// milter converts a filter with its options; trouble are those that have no counterpart.
+func (c *converter) milter(item string) (ours string, trouble []string) {
+	words := []string{item}
+	if inner, ok := strings.CutPrefix(item, "{"); ok {
+		words = list(strings.TrimSuffix(inner, "}"))
+	}
+	if len(words) == 0 {
+		return "", []string{item}
+	}
+	switch family, rest, _ := strings.Cut(words[0], ":"); family {
+	case "unix", "local":
+		ours = "unix:" + c.socket(rest)
+	case "inet", "inet6":
+		ours = "inet:" + rest
+	default:
+		return "", []string{item}
+	}
+	connect := c.p.get("milter_connect_timeout")
+	var options []string
+	for _, word := range words[1:] {
+		switch name, value, _ := strings.Cut(word, "="); name {
+		case "connect_timeout":
+			connect = value
+		case "command_timeout", "content_timeout":
+			options = append(options, word)
+		case "default_action":
+			if !slices.Contains(milterActions, value) {
+				trouble = append(trouble, word+" of "+words[0])
+				continue
+			}
+			options = append(options, word)
+		case "protocol": // it is agreed on with the filter
+		default:
+			trouble = append(trouble, word+" of "+words[0])
+		}
+	}
+	if connect != "" {
+		options = append([]string{"connect_timeout=" + connect}, options...)
+	}
+	if len(options) > 0 {
+		ours = "{ " + ours + ", " + strings.Join(options, ", ") + " }"
+	}
+	return ours, trouble
+}
+
 // convertContent converts filters and rules about content.
 func convertContent(c *converter) {
 	var milters, trouble []string
 	for _, item := range list(c.p.get("smtpd_milters")) {
-		if inner, ok := strings.CutPrefix(item, "{"); ok {
-			item = list(strings.TrimSuffix(inner, "}"))[0]
-			trouble = append(trouble, "options of "+item)
+		ours, wrong := c.milter(item)
+		if ours != "" {
+			milters = append(milters, ours)
 		}
-		switch family, rest, _ := strings.Cut(item, ":"); family {
-		case "unix", "local":
-			milters = append(milters, "unix:"+c.socket(rest))
-		case "inet":
-			milters = append(milters, "inet:"+rest)
-		case "inet6":
-			milters = append(milters, "inet:"+rest)
-		default:
-			trouble = append(trouble, item)
-		}
+		trouble = append(trouble, wrong...)
 	}
 	if len(milters) > 0 {
 		c.b.set("MILTERS", strings.Join(milters, " "), "smtpd_milters")
+	}
+	for name, ours := range map[string]string{"milter_command_timeout": "MILTERTIME", "milter_content_timeout": "MILTERCONTENTTIME"} {
+		if value := c.p.get(name); c.p.isSet(name) {
+			c.b.set(ours, value, name)
+			c.converted(name, "filters.md", "%s=%s", ours, value)
+		}
+	}
+	if c.p.isSet("milter_connect_timeout") {
+		c.converted("milter_connect_timeout", "filters.md", "the option connect_timeout of each filter in MILTERS")
 	}
 	c.report("smtpd_milters", "filters.md", "MILTERS="+strings.Join(milters, " "), trouble)
 	if c.p.get("non_smtpd_milters") == "" || len(milters) == 0 {
@@ -288,12 +336,12 @@ func convertContent(c *converter) {
 	}
 	if c.p.isSet("milter_default_action") {
 		action := c.p.get("milter_default_action")
-		ours := map[string]string{"accept": "accept", "tempfail": "defer"}[action]
-		if ours == "" {
-			c.byHand("milter_default_action", "filters.md", "%s: MILTERTROUBLE is defer or accept", action)
+		if !slices.Contains(milterActions, action) {
+			c.byHand("milter_default_action", "filters.md", "%s: MILTERTROUBLE is one of %s", action, strings.Join(milterActions, ", "))
+		} else {
+			c.b.set("MILTERTROUBLE", action, "milter_default_action")
+			c.converted("milter_default_action", "filters.md", "MILTERTROUBLE=%s", action)
 		}
-		c.b.set("MILTERTROUBLE", ours, "milter_default_action")
-		c.converted("milter_default_action", "filters.md", "MILTERTROUBLE=%s", ours)
 	}
 	c.notNeeded("milter_protocol", "version 6")
 	if name := c.p.get("milter_macro_daemon_name"); name != "" {

@@ -47,7 +47,7 @@ func parseResubmit(text string) (s Resubmission, err error) {
 	if text == "off" {
 		return s, nil
 	}
-	words := splitList(text)
+	words := SplitList(text)
 	if len(words) != 2 {
 		return s, errors.New("it must be two times like 5m,1h, the first wait and the longest, or off")
 	}

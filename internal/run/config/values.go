@@ -123,10 +123,11 @@ func (c *Config) Size(name string, def int64) (int64, error) {
 
 // List splits at commas and blanks; empty if the value is not set.
 func (c *Config) List(name string) []string {
-	return splitList(c.String(name, ""))
+	return SplitList(c.String(name, ""))
 }
 
-func splitList(text string) []string {
+// SplitList splits at commas and blanks.
+func SplitList(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' })
 }
 

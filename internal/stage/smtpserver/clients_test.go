@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
+	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/wire/milter"
@@ -89,7 +90,7 @@ func TestOtherClientsAreServed(t *testing.T) {
 
 // opendkim starts the real filter, which is made with Sendmail's libmilter, as a signer
 // for a.example; its address is that of its socket.
-func opendkim(t *testing.T, key checkstest.Signer) milter.Config {
+func opendkim(t *testing.T, key checkstest.Signer) content.Milter {
 	t.Helper()
 	program, err := exec.LookPath("opendkim")
 	if err != nil {
@@ -119,7 +120,7 @@ func opendkim(t *testing.T, key checkstest.Signer) milter.Config {
 		}
 		return err == nil
 	})
-	return milter.Config{Network: "unix", Address: socket}
+	return content.Milter{Config: milter.Config{Network: "unix", Address: socket}}
 }
 
 // A filter of others signs what comes in, and our check finds its signature right.
@@ -127,7 +128,7 @@ func TestOpendkimSignsAndWeVerify(t *testing.T) {
 	key := checkstest.RSA(t, 2048)
 	dkim := opendkim(t, key)
 	_, server := checkstest.Serve(t, checkstest.TXT("s._domainkey.a.example", key.Record), `_dmarc.a.example. TXT "v=DMARC1; p=reject"`)
-	signing := start(t, func(c *Config) { c.Filters.Milters = []milter.Config{dkim} })
+	signing := start(t, func(c *Config) { c.Filters.Milters = []content.Milter{dkim} })
 	verifying := start(t, allChecks(server))
 	message := "From: Ann <ann@a.example>\nTo: b@mx.example.org\nSubject: folded\n\tsubject\nDate: Sat, 21 Nov 2026 10:00:00 +0000\nMessage-ID: <1@a.example>\n\nDear Bob,\n\n.\n..x  \n" + strings.Repeat("a line of eighty bytes\n", 20000)
 	p, q := signing.greeted(), verifying.greeted()

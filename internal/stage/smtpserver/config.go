@@ -20,6 +20,7 @@ import (
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/smtpserver/auth"
+	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/listen"
 	"zmailer/internal/stage/smtpserver/policy"
@@ -31,7 +32,6 @@ import (
 	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/table"
 	"zmailer/internal/table/text"
-	"zmailer/internal/wire/milter"
 )
 
 const (
@@ -122,12 +122,9 @@ type Times struct {
 // Filters defines which checks and filters read messages before they are accepted (docs/filters.md).
 type Filters struct {
 	Checks  checks.Config // its Host is HOSTNAME
-	Milters []milter.Config
+	Milters []content.Milter
 	// DaemonName is the macro {daemon_name} by role, where it is not HOSTNAME.
 	DaemonName map[session.Role]string
-	// TroubleAccepts: messages are accepted while a filter does not answer; else they are
-	// deferred.
-	TroubleAccepts bool
 }
 
 // UsersConfig defines where our users are.
@@ -461,19 +458,18 @@ func (s *settings) limits() LimitsConfig {
 }
 
 func (s *settings) filters() Filters {
-	f := Filters{TroubleAccepts: s.String("MILTERTROUBLE", "defer") == "accept", DaemonName: s.daemonNames()}
+	f := Filters{DaemonName: s.daemonNames()}
 	k := &f.Checks
 	var err error
 	k.SPF, k.DKIM, k.DMARC, err = checks.ParseNames(s.List("CHECKS"))
 	s.use("CHECKS", err)
 	k.Server, k.Timeout = s.String("RESOLVER", ""), get(s, s.Duration, "CHECKTIME", 20*time.Second)
-	step, whole := get(s, s.Duration, "MILTERTIME", 30*time.Second), get(s, s.Duration, "MILTERCONTENTTIME", 5*time.Minute)
-	for _, text := range s.List("MILTERS") {
-		m, err := milter.Parse(text)
-		s.use("MILTERS", err)
-		m.Timeout, m.ContentTimeout = step, whole
-		f.Milters = append(f.Milters, m)
-	}
+	var base content.Milter
+	base.Timeout, base.ContentTimeout = get(s, s.Duration, "MILTERTIME", 30*time.Second), get(s, s.Duration, "MILTERCONTENTTIME", 5*time.Minute)
+	base.Trouble, err = content.ParseTrouble(s.String("MILTERTROUBLE", "tempfail"))
+	s.use("MILTERTROUBLE", err)
+	f.Milters, err = content.ParseMilters(s.String("MILTERS", ""), base)
+	s.use("MILTERS", err)
 	return f
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
+	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/policy/dnslist"
@@ -42,7 +43,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		`RELAYNETS="192.0.2.77/24, 2001:db8::1"`, "MAXSIZE=10k", "MAXRCPT=5", "SMTPMEMORY=9M",
 		"AUTH=file:users", "AUTHPLAINTEXT=yes", "AUTHMX=yes", "AUTHFAILURES=off", "SMTPCONNECTIONS=7", "SMTPPERADDRESS=3",
 		"SMTPCONNECTRATE=60/1m", "SMTPMESSAGERATE=5/1h", "SMTPRCPTRATE=50/1h", "SMTPSENDERMESSAGERATE=6/1h", "SMTPSENDERRCPTRATE=7/1h", "RATELIMITS=rates", "SMTPERRORS=4", "LIMITSEXEMPT=none", "MINFREE=5M", "MINFILES=9", "MAXLOAD=8", "SMTPBARELF=accept",
-		"HEADERNETS=192.0.2.0/24", "RULESEXEMPT=192.0.2.0/24", "REINJECTLISTEN=127.0.0.1:10025", "REINJECTNETS=192.0.2.0/24", "HEADERFROM=login", "BODYRULESSIZE=3k", `CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
+		"HEADERNETS=192.0.2.0/24", "RULESEXEMPT=192.0.2.0/24", "REINJECTLISTEN=127.0.0.1:10025", "REINJECTNETS=192.0.2.0/24", "HEADERFROM=login", "BODYRULESSIZE=3k", `CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1, { inet:localhost:2, connect_timeout=4s, command_timeout=5 content_timeout=1m, default_action=quarantine }"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
 		`LOCALNAMES="localnames db:names"`, "SENDERLOGIN=senders", "LOOKUPTIMEOUT=7s", "ETRNNETS=192.0.2.0/24",
 		"RCPTCHECK=yes", "RCPTCHECKTIME=2s", "RCPTCHECKKEEP=1h", "RCPTCHECKTROUBLE=defer",
 		`DNSBL_SITES="zen.example=127.0.0.[2..11]*3 allow.example*-2"`, "DNSBL_THRESHOLD=3", "DNSBL_ACTION=ignore", "DNSBL_TIMEOUT=4s",
@@ -63,11 +64,11 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		}, MaxSize: 10 << 10, MaxRecipients: 5, MaxRecipientsUnauth: 1000, Memory: 9 << 20, MaxConnections: 7, Errors: 4, AcceptBareLF: true},
 		Filters: Filters{
 			Checks: checks.Config{SPF: true, DKIM: true, DMARC: true, Server: "127.0.0.1:53", Timeout: 3 * time.Second},
-			Milters: []milter.Config{
-				{Network: "unix", Address: "/m", Timeout: time.Second, ContentTimeout: 2 * time.Minute},
-				{Network: "tcp", Address: "localhost:1", Timeout: time.Second, ContentTimeout: 2 * time.Minute},
+			Milters: []content.Milter{
+				{Config: milter.Config{Network: "unix", Address: "/m", Timeout: time.Second, ContentTimeout: 2 * time.Minute}, Trouble: content.TroubleAccept},
+				{Config: milter.Config{Network: "tcp", Address: "localhost:1", Timeout: time.Second, ContentTimeout: 2 * time.Minute}, Trouble: content.TroubleAccept},
+				{Config: milter.Config{Network: "tcp", Address: "localhost:2", Timeout: 5 * time.Second, ConnectTimeout: 4 * time.Second, ContentTimeout: time.Minute}, Trouble: content.TroubleQuarantine},
 			},
-			TroubleAccepts: true,
 		},
 		Access: policy.Config{
 			Dir: c.Dir, LocalNamesFile: filepath.Join(c.Dir, "localnames"), LocalNames: []string{"localnames", "db:names"}, SenderLogin: []string{"senders"}, RateLimits: []string{"rates"}, HeaderFrom: "login",
@@ -109,7 +110,7 @@ func TestOnlyLoopbackIsListenedToByDefault(t *testing.T) {
 func TestBadSettingIsNamedWithItsLine(t *testing.T) {
 	for _, line := range []string{"SMTPLISTEN=2525", "LMTPLISTEN=lmtp", "TLSKEY=key", "RELAYNETS=10.0.0.0/99", "RELAYNETS=everybody", "AUTH=nis:x", "LIMITSEXEMPT=all",
 		"ETRNNETS=here", "HEADERNETS=here", "HEADERFROM=login", "HEADERFROM=mine", "RULESEXEMPT=me", "REINJECTLISTEN=10025", "REINJECTNETS=me", "BODYRULESSIZE=big", "SENDERLOGIN=what:x", "RATELIMITS=what:x", "SMTPSENDERRCPTRATE=many", "RCPTCHECK=sometimes", "RCPTCHECKTIME=0",
-		"CHECKS=spv", "CHECKS=dmarc", "MILTERS=/run/x", "MILTERTROUBLE=maybe", "CHECKTIME=soon"} {
+		"CHECKS=spv", "CHECKS=dmarc", "MILTERS=/run/x", "MILTERTROUBLE=maybe", `MILTERS="{ inet:localhost:1, x=y }"`, "CHECKTIME=soon"} {
 		_, _, err := load(t, line)
 		if bad := (*config.Error)(nil); !errors.As(err, &bad) || bad.Line != 2 {
 			t.Errorf("%s: %v", line, err)

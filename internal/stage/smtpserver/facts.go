@@ -67,7 +67,7 @@ func (t *transaction) logRefused(stage, from, rcpt string, r *session.Reply, by 
 		list = append(list, slog.String("rcpt", rcpt))
 	}
 	list = clientAttrs(list, t.client)
-	list = append(list, slog.String("stage", stage), slog.Int("code", r.Code), slog.String("status", r.Status.String()), slog.String("reply", r.Text))
+	list = append(list, slog.String("stage", stage), slog.Int("code", r.Code), slog.String("status", r.Status.String()), slog.String("reply", r.AllText()))
 	if by != "" {
 		list = append(list, slog.String("by", by))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
+	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/wire/milter"
 	"zmailer/internal/wire/milter/miltertest"
@@ -30,9 +31,14 @@ func heard(f *miltertest.Filter) string { return strings.Join(f.Heard(), "|") }
 func with(filters ...*miltertest.Filter) func(*Config) {
 	return func(c *Config) {
 		for _, f := range filters {
-			c.Filters.Milters = append(c.Filters.Milters, milter.Config{Network: "tcp", Address: f.Address, Timeout: logtest.Patience, ContentTimeout: logtest.Patience})
+			c.Filters.Milters = append(c.Filters.Milters, patient(f.Address))
 		}
 	}
+}
+
+// patient is the setting of a filter with time limits that no machine reaches.
+func patient(addr string) content.Milter {
+	return content.Milter{Config: milter.Config{Network: "tcp", Address: addr, Timeout: logtest.Patience, ContentTimeout: logtest.Patience}}
 }
 
 func TestFilterSeesWhatTheClientSends(t *testing.T) {
@@ -210,20 +216,6 @@ func TestQuarantinedMessageIsFrozen(t *testing.T) {
 	r.frozen("filter")
 }
 
-func TestMILTERTROUBLEDecidesWhileAFilterIsDown(t *testing.T) {
-	down := &miltertest.Filter{Address: "127.0.0.1:1"}
-	for accept, want := range map[bool]string{false: "451 4.7.1", true: "250"} {
-		up := filter(t, &miltertest.Filter{})
-		r := start(t, func(c *Config) { with(down, up)(c); c.Filters.TroubleAccepts = accept })
-		p := r.greeted()
-		p.say("MAIL FROM:<a@b.example>", want)
-		p.say("RSET", "250")
-		p.say("MAIL FROM:<a@b.example>", want)
-		r.log.Expect(t, 1, "msg=filter-trouble")
-		assert.Equal(t, heard(up) != "", accept, "questions to the other filter")
-	}
-}
-
 // A filter that dies in the middle of a message: the client has to try again, and the next
 // message finds the filter that has been started anew.
 func TestFilterThatDiesIsFoundAgain(t *testing.T) {
@@ -285,7 +277,7 @@ func TestStopDoesNotWaitForAFilter(t *testing.T) {
 	l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	r := start(t, func(c *Config) {
-		c.Filters.Milters = []milter.Config{{Network: "tcp", Address: l.Addr().String(), Timeout: time.Hour}}
+		c.Filters.Milters = []content.Milter{{Config: milter.Config{Network: "tcp", Address: l.Addr().String(), Timeout: time.Hour}}}
 		c.StopTimeout = 50 * time.Millisecond
 	})
 	r.greeted().send("MAIL FROM:<a@b.example>\r\n")
@@ -317,7 +309,7 @@ func filterOf(t testing.TB, f *miltertest.Script) func(*Config) {
 	f.Version = 6
 	f.Serve(t)
 	return func(c *Config) {
-		c.Filters.Milters = append(c.Filters.Milters, milter.Config{Network: "tcp", Address: f.Address, Timeout: logtest.Patience, ContentTimeout: logtest.Patience})
+		c.Filters.Milters = append(c.Filters.Milters, patient(f.Address))
 	}
 }
 

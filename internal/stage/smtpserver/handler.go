@@ -226,7 +226,7 @@ func (h *handler) refuse(v access.Verdict, to address.Mailbox) *session.Reply {
 // reply returns the reply of a Reject or a Defer.
 func reply(v access.Verdict) *session.Reply {
 	code, st, text := v.Reply()
-	return &session.Reply{Code: code, Status: st, Text: text, Last: code == 521} // RFC 7504 section 3
+	return &session.Reply{Code: code, Status: st, Text: text, More: v.More, Last: code == 521} // RFC 7504 section 3
 }
 
 // isOwnLiteral reports whether a domain is the address that the client has connected to.

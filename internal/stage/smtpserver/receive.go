@@ -67,6 +67,7 @@ func (t *transaction) store(c *session.Content) (postoffice.Accepted, error) {
 		c.Refuse(t.failed)
 		return postoffice.Accepted{}, c.CopyTo(io.Discard)
 	}
+	t.hold()
 	if t.discardedBy() != "" || t.checked() || t.filters.Wanted() || t.policy.ChangesAtEnd() || t.prepends() {
 		return t.spool(c)
 	}
@@ -139,11 +140,12 @@ func (t *transaction) spool(c *session.Content) (postoffice.Accepted, error) {
 		err = t.policy.Content(t.ctx, c.Size())
 	}
 	if err == nil {
-		err = t.filters.Content(m, t.spoolFile, t.release, t.change)
+		err = t.filters.Content(m, t.spoolFile, t.release, t.changes())
 	}
 	if err != nil {
 		return postoffice.Accepted{}, err
 	}
+	t.hold()
 	t.prepend(m)
 	t.applyEffects()
 	switch by := t.discardedBy(); {
@@ -155,13 +157,23 @@ func (t *transaction) spool(c *session.Content) (postoffice.Accepted, error) {
 	return t.write(m, results)
 }
 
-// change makes a filter's change of the envelope, or its quarantine.
-func (t *transaction) change(filter string, c milter.Change) error {
-	if c.Kind == milter.Quarantine {
-		t.policy.Freeze(content.Quarantine(filter, c))
-		return nil
+// hold puts the message into freezer/ if a filter in trouble wants that (default_action=quarantine).
+func (t *transaction) hold() {
+	if v := t.filters.Held(); v.Action != access.None {
+		t.policy.Freeze(v)
 	}
-	return content.ChangeEnvelope(t.envelope, c, t.recipientDSN())
+}
+
+// changes returns what makes the filters' changes of the envelope, and their quarantine.
+func (t *transaction) changes() func(filter string, c milter.Change) error {
+	edit := content.NewEditor(t.envelope, t.recipientDSN())
+	return func(filter string, c milter.Change) error {
+		if c.Kind == milter.Quarantine {
+			t.policy.Freeze(content.Quarantine(filter, c))
+			return nil
+		}
+		return edit.Change(c)
+	}
 }
 
 // spoolFile makes a file for a content too long for the memory.

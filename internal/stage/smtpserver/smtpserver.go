@@ -205,7 +205,7 @@ func (h *shared) server(c Config, l loaded, counts *limits.Limits) *server {
 		protocols: map[session.Role]*session.Server{},
 	}
 	s.filters = content.NewFilters(content.FilterConfig{
-		Milters: c.Filters.Milters, TroubleAccepts: c.Filters.TroubleAccepts, Hostname: c.Hostname, DaemonName: c.Filters.DaemonName,
+		Milters: c.Filters.Milters, Hostname: c.Hostname, DaemonName: c.Filters.DaemonName,
 		Connections: s.limits.Open, MaxSize: c.Limits.MaxSize, Log: c.Log,
 	})
 	for _, role := range session.Roles() {

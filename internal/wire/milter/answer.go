@@ -33,11 +33,14 @@ func answer(code byte, data []byte) (Answer, bool, error) {
 	return Answer{}, false, nil
 }
 
-// maxText is how much of a filter's reply is passed on. Bytes.
-const maxText = 400
+// Limits of a reply that is passed on.
+const (
+	maxText  = 490 // bytes of a line; with code and status it fits RFC 5321 section 4.5.3.1.5
+	maxLines = 32  // libmilter's MAXREPLYLINES
+)
 
-// reply reads a filter's own reply. Of several lines, each of which begins with the code
-// again, one is made.
+// reply reads a filter's own reply. Each of its lines begins with the code; the enhanced status
+// code of the first is that of all.
 func reply(data []byte) (Answer, error) {
 	all, _, _ := bytes.Cut(data, []byte{0})
 	digits, text := string(all[:min(len(all), 3)]), string(all[min(len(all), 3):])
@@ -56,21 +59,36 @@ func reply(data []byte) (Answer, error) {
 	if text != "" {
 		text = text[1:]
 	}
-	var words []string
-	for i, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\r' || r == '\n' }) {
-		if i > 0 && (strings.HasPrefix(line, digits+"-") || strings.HasPrefix(line, digits+" ")) {
-			line = line[len(digits)+1:]
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\r' || r == '\n' })
+	for i, line := range lines[:min(len(lines), maxLines)] {
+		if rest, ok := strings.CutPrefix(line, digits); i > 0 && ok && (rest == "" || rest[0] == '-' || rest[0] == ' ') {
+			line = rest[min(len(rest), 1):]
 		}
-		first, rest, _ := strings.Cut(line, " ")
-		if c, ok := status.Parse(first); ok && int(c.Class) == int(code)/100 {
-			r.Status, line = first, rest
-		}
+		line = r.cutStatus(line)
 		// A percent sign is doubled for smfi_setreply.
-		words = append(words, strings.ReplaceAll(line, "%%", "%"))
-	}
-	r.Text = strings.ToValidUTF8(strings.Join(words, " "), "?")
-	if len(r.Text) > maxText {
-		r.Text = strings.ToValidUTF8(r.Text[:maxText], "")
+		line = strings.ToValidUTF8(strings.ReplaceAll(line, "%%", "%"), "?")
+		if len(line) > maxText {
+			line = strings.ToValidUTF8(line[:maxText], "")
+		}
+		switch i {
+		case 0:
+			r.Text = line
+		case 1:
+			r.More = line
+		default:
+			r.More += "\n" + line
+		}
 	}
 	return r, nil
+}
+
+// cutStatus removes the enhanced status code that a line of the reply begins with.
+func (a *Answer) cutStatus(line string) string {
+	first, rest, _ := strings.Cut(line, " ")
+	c, ok := status.Parse(first)
+	if !ok || int(c.Class) != a.Code/100 || a.Status != "" && first != a.Status {
+		return line
+	}
+	a.Status = first
+	return rest
 }

@@ -33,7 +33,8 @@ import (
 // Config names a filter.
 type Config struct {
 	Network, Address string
-	Timeout          time.Duration // of each step, connecting too; 0: 30 s
+	Timeout          time.Duration // of each step; 0: 30 s
+	ConnectTimeout   time.Duration // to connect and to agree on the protocol; 0: Timeout
 	// ContentTimeout is for all that concerns one message's content; 0: 5 minutes. Each time
 	// that the filter reports progress (smfi_progress) it begins anew, at most maxProgress
 	// times as long in all.
@@ -93,6 +94,7 @@ type Answer struct {
 	Code   int    // of the reply; 0: that of the action
 	Status string // enhanced code, "5.7.1"; "": that of the action
 	Text   string
+	More   string // further lines of the reply (smfi_setmlreply), separated by LF
 }
 
 // Macros are names and values for a filter, "{client_addr}", "192.0.2.1": all that are known,
@@ -131,13 +133,15 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	to := net.Dialer{Timeout: cfg.Timeout}
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, cfg.Timeout)
+	deadline := cfg.Now().Add(cfg.ConnectTimeout)
+	to := net.Dialer{Timeout: cfg.ConnectTimeout}
 	c, err := to.DialContext(ctx, cfg.Network, cfg.Address)
 	if err != nil {
 		return nil, fmt.Errorf("milter %s: %w", cfg.Name(), err)
 	}
 	s := newSession(ctx, cfg, c)
-	if err := s.negotiate(); err != nil {
+	if err := s.negotiate(deadline); err != nil {
 		_ = s.wire.close() // nothing was sent that could be lost
 		return nil, s.trouble(err)
 	}
@@ -149,14 +153,13 @@ func newSession(ctx context.Context, cfg Config, c net.Conn) *Session {
 }
 
 // negotiate offers everything; the filter chooses what it wants.
-func (s *Session) negotiate() error {
+func (s *Session) negotiate(deadline time.Time) error {
 	w := s.wire
 	at := w.begin(cmdNegotiate)
 	for _, n := range []uint32{newest, allActions, allSteps} {
 		w.out = binary.BigEndian.AppendUint32(w.out, n)
 	}
 	w.end(at)
-	deadline := s.deadline()
 	if err := w.flush(deadline); err != nil {
 		return err
 	}

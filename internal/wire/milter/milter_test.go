@@ -108,9 +108,9 @@ func TestVerdictsAtEveryStep(t *testing.T) {
 		"reject":      {milter.RespReject, Answer{Action: Reject}},
 		"tempfail":    {milter.RespTempFail, Answer{Action: TempFail}},
 		"discard":     {milter.RespDiscard, Answer{Action: Discard}},
-		"own words":   {milter.NewResponseStr('y', "554 5.7.9 go 100%% away"), Answer{Reject, 554, "5.7.9", "go 100% away"}},
-		"no enhanced": {milter.NewResponseStr('y', "451 later"), Answer{TempFail, 451, "", "later"}},
-		"two lines":   {milter.NewResponseStr('y', "550-5.7.1 first\r\n550 5.7.1 second"), Answer{Reject, 550, "5.7.1", "first second"}},
+		"own words":   {milter.NewResponseStr('y', "554 5.7.9 go 100%% away"), Answer{Reject, 554, "5.7.9", "go 100% away", ""}},
+		"no enhanced": {milter.NewResponseStr('y', "451 later"), Answer{TempFail, 451, "", "later", ""}},
+		"two lines":   {milter.NewResponseStr('y', "550-5.7.1 first\r\n550 5.7.1 second"), Answer{Reject, 550, "5.7.1", "first", "second"}},
 	}
 	for _, step := range []string{"connect", "helo", "mail", "rcpt", "header", "headers", "chunk", "body"} {
 		for name, v := range verdicts {
@@ -382,7 +382,7 @@ func FuzzFilter(f *testing.F) {
 			offer <- err
 		}()
 		s := newSession(context.Background(), Config{Network: "tcp", Now: time.Now, Timeout: time.Second, ContentTimeout: time.Second}, ours)
-		assert.Must(t, s.negotiate())
+		assert.Must(t, s.negotiate(time.Now().Add(time.Second)))
 		if _, err := s.Mail("a@b", nil, Macros{"i", "1"}); err == nil {
 			var body bytes.Buffer
 			a, changes, err := s.Content(envelope.Fields([]byte("A: b\n")), strings.NewReader("body"), &body, nil)

@@ -35,11 +35,8 @@ import (
 
 // FilterConfig defines which filters get messages (docs/filters.md).
 type FilterConfig struct {
-	Milters []milter.Config // in the order in which they are asked
-	// TroubleAccepts: messages are accepted while a filter does not answer; else they are
-	// deferred.
-	TroubleAccepts bool
-	Hostname       string
+	Milters  []Milter // in the order in which they are asked
+	Hostname string
 	// DaemonName is the macro {daemon_name} by role (MILTERDAEMONNAME); without one it is
 	// Hostname.
 	DaemonName map[session.Role]string
@@ -63,7 +60,7 @@ type Filters struct {
 
 // filter is one filter as all connections share it.
 type filter struct {
-	milter.Config
+	Milter
 	trouble logging.Trouble
 }
 
@@ -74,7 +71,7 @@ func NewFilters(c FilterConfig) *Filters {
 	f := &Filters{cfg: c}
 	f.none.Filters = f
 	for _, m := range c.Milters {
-		f.list = append(f.list, &filter{Config: m})
+		f.list = append(f.list, &filter{Milter: m})
 	}
 	return f
 }
@@ -90,6 +87,7 @@ type Session struct {
 	of        key            // the client that they are of
 	failed    access.Verdict // what applies to all further commands of the transaction
 	discarded string         // the filter that has discarded the message; ""
+	held      access.Verdict // the message is held, because a filter is in trouble
 }
 
 // filterSession is one filter as one client's connection has it.
@@ -128,6 +126,9 @@ func (s *Session) Number() string { return s.number }
 // Discarded returns the filter that has discarded the message; "": none has.
 func (s *Session) Discarded() string { return s.discarded }
 
+// Held returns the verdict of a filter in trouble whose messages are held; None: there is none.
+func (s *Session) Held() access.Verdict { return s.held }
+
 // transactions are numbered for the filters, which log the number.
 var transactions atomic.Uint64
 
@@ -137,7 +138,7 @@ func (s *Session) Mail(c session.Client, from address.Mailbox, params []string) 
 		return access.Verdict{}
 	}
 	s.begin(c)
-	s.failed, s.discarded = access.Verdict{}, ""
+	s.failed, s.held, s.discarded = access.Verdict{}, access.Verdict{}, ""
 	s.number = strconv.FormatInt(time.Now().Unix(), 36) + "." + strconv.FormatUint(transactions.Add(1), 36)
 	for _, f := range s.open {
 		f.off = false
@@ -249,7 +250,7 @@ func (s *Session) verdict(f *filterSession, a milter.Answer, err error) access.V
 	if err != nil {
 		return s.troubled(f, err)
 	}
-	v := access.Verdict{Code: a.Code, Text: a.Text, By: f.label()}
+	v := access.Verdict{Code: a.Code, Text: a.Text, More: a.More, By: f.label()}
 	if c, ok := status.Parse(a.Status); ok {
 		v.Status = c
 	}
@@ -281,17 +282,27 @@ func (s *Session) verdict(f *filterSession, a milter.Answer, err error) access.V
 	return v
 }
 
-// troubled ends the session with a filter that fails, and decides about the message as
-// MILTERTROUBLE has it.
+// troubled ends the session with a filter that fails, and decides about the message as its
+// setting has it.
 func (s *Session) troubled(f *filterSession, err error) access.Verdict {
 	f.close()
 	f.off = true
-	f.trouble.Begin(s.cfg.Log, "filter-trouble", "filter", f.Name(), "reason", err, "advice", "check the filter; MILTERTROUBLE decides about messages meanwhile")
-	if s.cfg.TroubleAccepts {
+	f.trouble.Begin(s.cfg.Log, "filter-trouble", "filter", f.Name(), "reason", err, "action", f.Trouble.String(), "advice", "check the filter; MILTERTROUBLE decides about messages meanwhile")
+	switch f.Trouble {
+	case TroubleAccept:
 		return access.Verdict{}
+	case TroubleQuarantine:
+		if s.held.Action == access.None {
+			s.held = quarantine(f.label(), "the filter could not be asked: "+err.Error())
+		}
+		return access.Verdict{}
+	case TroubleReject:
+		s.failed = access.Verdict{Action: access.Reject, Code: 550, Status: status.Code{Class: 5, Subject: 5, Detail: 0},
+			Text: "Service unavailable", By: f.label()}
+	default:
+		s.failed = access.Verdict{Action: access.Defer, Code: 451, Status: status.Code{Class: 4, Subject: 7, Detail: 1},
+			Text: "Service unavailable, try again later", By: f.label()}
 	}
-	s.failed = access.Verdict{Action: access.Defer, Code: 451, Status: status.Code{Class: 4, Subject: 7, Detail: 1},
-		Text: "Service unavailable, try again later", By: f.label()}
 	return s.failed
 }
 
@@ -312,7 +323,7 @@ func (s *Session) connect(f *filterSession) (milter.Answer, error) {
 		return f.client, nil
 	}
 	f.close()
-	open, err := milter.Open(s.ctx, f.Config)
+	open, err := milter.Open(s.ctx, f.Milter.Config)
 	if err != nil {
 		return milter.Answer{}, err
 	}
@@ -382,10 +393,10 @@ func (s *Session) contentOne(f *filterSession, m *Message, fresh *Spool, change 
 		return fresh, &access.RefusedError{Verdict: v}
 	}
 	if err != nil {
-		return fresh, nil // and MILTERTROUBLE=accept
+		return fresh, nil // and the message goes on without this filter
 	}
 	f.trouble.End(s.cfg.Log, "filter-recovered", "filter", f.Name())
-	n := len(changes)
+	n, ignored := len(changes), 0
 	for _, c := range changes {
 		switch c.Kind {
 		case milter.AddField, milter.InsertField, milter.ChangeField:
@@ -393,7 +404,11 @@ func (s *Session) contentOne(f *filterSession, m *Message, fresh *Spool, change 
 		default:
 			err = change(f.label(), c)
 		}
-		if err != nil {
+		if err == nil {
+			continue
+		}
+		// A filter that asks for thousands of impossible changes does not fill the log.
+		if ignored++; ignored <= maxNonsense {
 			s.cfg.Log.Warn("filter-nonsense", "filter", f.Name(), "from", m.From, "reason", err)
 		}
 	}
@@ -409,6 +424,9 @@ func (s *Session) contentOne(f *filterSession, m *Message, fresh *Spool, change 
 	return unused, nil
 }
 
+// maxNonsense is how many impossible changes of one filter are logged for a message.
+const maxNonsense = 5
+
 // errorKeeper keeps the error of its writer.
 type errorKeeper struct {
 	w   io.Writer
@@ -423,40 +441,83 @@ func (r *errorKeeper) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ChangeEnvelope makes a change of a filter in an envelope; dsn is what a recipient that the
-// filter adds gets on its todsn line beside its own parameters.
-func ChangeEnvelope(e *envelope.Envelope, c milter.Change, dsn string) error {
+// Editor makes the changes of filters in an envelope.
+type Editor struct {
+	e    *envelope.Envelope
+	dsn  string   // what a recipient that a filter adds gets on its todsn line beside its own parameters
+	keys []string // of the recipients; nil: not made yet
+	have map[string]bool
+	size int
+}
+
+// NewEditor makes an Editor for one message.
+func NewEditor(e *envelope.Envelope, dsn string) *Editor { return &Editor{e: e, dsn: dsn} }
+
+// index makes the keys of the recipients, once: a filter may make thousands of changes.
+func (d *Editor) index() {
+	if d.have != nil {
+		return
+	}
+	d.have = map[string]bool{}
+	for _, r := range d.e.Recipients {
+		key := ""
+		if m, err := address.Parse("<" + r.Address + ">"); err == nil {
+			key = m.Key()
+			d.have[key] = true
+		}
+		d.keys = append(d.keys, key)
+		d.size += r.Size()
+	}
+}
+
+// Change makes one change.
+func (d *Editor) Change(c milter.Change) error {
 	m, err := address.Parse(bracketed(c.Address))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errChange, err)
 	}
-	same := func(r envelope.Recipient) bool {
-		have, err := address.Parse("<" + r.Address + ">")
-		return err == nil && have.Key() == m.Key()
+	if c.Kind == milter.ChangeSender {
+		return changeSender(d.e, m, c.Params)
 	}
-	switch {
-	case c.Kind == milter.ChangeSender:
-		return changeSender(e, m, c.Params)
-	case m.IsNull():
+	if m.IsNull() {
 		return fmt.Errorf("%w: the null address is no recipient", errChange)
+	}
+	d.index()
+	switch key := m.Key(); {
 	case c.Kind == milter.DeleteRecipient:
-		e.Recipients = slices.DeleteFunc(e.Recipients, same)
-	case !slices.ContainsFunc(e.Recipients, same):
+		d.remove(key)
+	case !d.have[key]:
 		own, err := session.ParseRcptParams(strings.Fields(c.Params))
 		if err != nil {
 			return fmt.Errorf("%w: %w", errChange, err)
 		}
-		r := envelope.Recipient{Address: m.String(), DSN: own.DSN(dsn)}
-		size := r.Size()
-		for _, have := range e.Recipients {
-			size += have.Size()
-		}
-		if size > envelope.MaxRecipients {
+		r := envelope.Recipient{Address: m.String(), DSN: own.DSN(d.dsn)}
+		if d.size+r.Size() > envelope.MaxRecipients {
 			return fmt.Errorf("%w: too many recipients", errChange)
 		}
-		e.Recipients = append(e.Recipients, r)
+		d.e.Recipients, d.keys = append(d.e.Recipients, r), append(d.keys, key)
+		d.have[key] = true
+		d.size += r.Size()
 	}
 	return nil
+}
+
+// remove removes the recipients of a key.
+func (d *Editor) remove(key string) {
+	if !d.have[key] {
+		return
+	}
+	delete(d.have, key)
+	rest := 0
+	for i, r := range d.e.Recipients {
+		if d.keys[i] == key {
+			d.size -= r.Size()
+			continue
+		}
+		d.e.Recipients[rest], d.keys[rest] = r, d.keys[i]
+		rest++
+	}
+	d.e.Recipients, d.keys = d.e.Recipients[:rest], d.keys[:rest]
 }
 
 // changeSender replaces the sender, and of its parameters those that the filter names.
@@ -471,8 +532,10 @@ func changeSender(e *envelope.Envelope, to address.Mailbox, params string) error
 }
 
 // Quarantine returns the verdict for a filter's quarantine.
-func Quarantine(filter string, c milter.Change) access.Verdict {
-	return access.Verdict{Action: access.Freeze, Cause: filterCause, Text: session.OneLine(strings.ToValidUTF8(c.Value, "?")), By: filter}
+func Quarantine(filter string, c milter.Change) access.Verdict { return quarantine(filter, c.Value) }
+
+func quarantine(filter, why string) access.Verdict {
+	return access.Verdict{Action: access.Freeze, Cause: filterCause, Text: session.OneLine(strings.ToValidUTF8(why, "?")), By: filter}
 }
 
 // bracketed returns an address as a filter writes it, which may leave the brackets out.
@@ -489,7 +552,7 @@ func (s *Session) Reset() {
 	if len(s.list) == 0 {
 		return
 	}
-	s.failed, s.discarded, s.number = access.Verdict{}, "", ""
+	s.failed, s.held, s.discarded, s.number = access.Verdict{}, access.Verdict{}, "", ""
 	for _, f := range s.open {
 		if f.open == nil {
 			continue

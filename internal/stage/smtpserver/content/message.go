@@ -124,7 +124,7 @@ func (l *Message) Drop(unwanted func(envelope.Field) bool) (n int) {
 
 // insert puts a field before number i, at the end if there are not so many.
 func (l *Message) insert(i int, f envelope.Field) {
-	l.fields = slices.Insert(slices.Clone(l.fields), min(max(i, 0), len(l.fields)), f)
+	l.fields = slices.Insert(l.fields, min(max(i, 0), len(l.fields)), f)
 }
 
 // replace makes another body that of the message.

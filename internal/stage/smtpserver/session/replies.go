@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"zmailer/internal/mail/status"
 )
@@ -69,18 +70,34 @@ func octetsReceived(n int64) *Reply {
 	return NewReply(250, "2.0.0", fmt.Sprintf("Ok: %d octets received", n))
 }
 
-// append appends the reply's line.
+// append appends the reply's lines.
 func (r *Reply) append(out []byte, host string) []byte {
+	out = r.begin(out, r.More == "")
+	if r.named {
+		out = append(append(out, host...), ' ')
+	}
+	out = append(append(out, OneLine(r.Text)...), '\r', '\n')
+	for text, rest, more := "", r.More, r.More != ""; more; {
+		text, rest, more = strings.Cut(rest, "\n")
+		out = append(append(r.begin(out, !more), OneLine(text)...), '\r', '\n')
+	}
+	return out
+}
+
+// begin appends what a line of the reply begins with: code, and the status as in all its lines
+// (RFC 2034 section 4).
+func (r *Reply) begin(out []byte, last bool) []byte {
 	out = strconv.AppendInt(out, int64(r.Code), 10)
-	out = append(out, ' ')
+	if last {
+		out = append(out, ' ')
+	} else {
+		out = append(out, '-')
+	}
 	if !r.Status.IsZero() {
 		out = strconv.AppendUint(out, uint64(r.Status.Class), 10)
 		out = strconv.AppendUint(append(out, '.'), uint64(r.Status.Subject), 10)
 		out = strconv.AppendUint(append(out, '.'), uint64(r.Status.Detail), 10)
 		out = append(out, ' ')
 	}
-	if r.named {
-		out = append(append(out, host...), ' ')
-	}
-	return append(append(out, OneLine(r.Text)...), '\r', '\n')
+	return out
 }

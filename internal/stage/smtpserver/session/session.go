@@ -102,12 +102,13 @@ func (c Client) IsLoopback() bool { return !c.Addr.IsValid() || c.Addr.Addr().Un
 // network, so that nothing is allowed to it.
 func UnknownClient() netip.AddrPort { return netip.AddrPortFrom(netip.IPv6Unspecified(), 0) }
 
-// Reply is an SMTP reply of one line. After a 421, and after one with Last, the connection
+// Reply is an SMTP reply. After a 421, and after one with Last, the connection
 // is closed.
 type Reply struct {
 	Code   int
 	Status status.Code // RFC 3463; the zero value: the reply has none
 	Text   string
+	More   string // further lines, separated by LF
 	Last   bool
 	named  bool // the text has the server's name in front
 }
@@ -119,6 +120,14 @@ func NewReply(code int, enhanced, text string) *Reply {
 		panic("session: no enhanced code: " + enhanced)
 	}
 	return &Reply{Code: code, Status: c, Text: text}
+}
+
+// AllText returns the text of all lines as one.
+func (r *Reply) AllText() string {
+	if r.More == "" {
+		return r.Text
+	}
+	return r.Text + " " + strings.ReplaceAll(r.More, "\n", " ")
 }
 
 // Handler decides what the server does with the commands of one client. All methods are

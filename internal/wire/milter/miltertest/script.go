@@ -20,6 +20,8 @@ type Script struct {
 	Symbols                 string          // behind the options
 	Answers                 map[byte]string // packets by command; without one it is continue
 	Silent                  string          // commands that are not answered
+	Closes                  string          // commands after whose answer the connection is closed
+	Endless                 string          // packets that follow the answer to the end of a message until the other side closes
 
 	mu    sync.Mutex
 	offer string
@@ -64,7 +66,25 @@ func (f *Script) serve(c net.Conn) {
 		if _, err := io.WriteString(c, f.answer(begin[4], string(data))); err != nil || begin[4] == 'Q' {
 			return
 		}
+		f.mu.Lock()
+		closes, endless := strings.IndexByte(f.Closes, begin[4]) >= 0, f.Endless
+		f.mu.Unlock()
+		for begin[4] == 'E' && endless != "" {
+			if _, err := io.WriteString(c, endless); err != nil {
+				return
+			}
+		}
+		if closes {
+			return
+		}
 	}
+}
+
+// Behave has the filter accept everything from now on.
+func (f *Script) Behave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Answers, f.Silent, f.Closes, f.Endless = nil, "", "", ""
 }
 
 func (f *Script) answer(code byte, data string) string {

@@ -42,6 +42,7 @@ type Verdict struct {
 	Code   int         // of the reply, 550; 0: that of the action
 	Status status.Code // RFC 3463; zero: that of the action
 	Text   string      // of the reply, one line
+	More   string      // further lines of the reply, separated by LF; a filter may give some
 	Cause  string      // with Freeze: the word behind the inode in the file's name in freezer/
 	By     string      // the rule or part that decided: "access:12", "milter rspamd", "rcpt-check"; for the log
 }

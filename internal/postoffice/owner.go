@@ -84,6 +84,12 @@ func (p *OwnerTable) takeNumber(n int, content []byte) (*Owner, error) {
 	// Crash: the kernel gives the lock back; the file stays and shows that whatever
 	// bears the number is stale.
 	l, err := p.fs.Lock(ownerFile(n), content)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		if err := p.useSpare(n); err != nil {
+			return nil, err
+		}
+		l, err = p.fs.Lock(ownerFile(n), content)
+	}
 	if errors.Is(err, durable.ErrLocked) {
 		return nil, errTaken
 	}
@@ -96,6 +102,55 @@ func (p *OwnerTable) takeNumber(n int, content []byte) (*Owner, error) {
 		return nil, errors.Join(fmt.Errorf("take owner number %d: %w", n, err), l.Release())
 	}
 	return &Owner{p: p, n: n, lock: l}, nil
+}
+
+// spares is how many files owners/.spare-N there are, empty, for processes that start while the
+// file system has no free inode: an agent that could not start would deliver nothing, and what
+// is not delivered frees none.
+const spares = 8
+
+func spareFile(n int) string { return Owners + "/" + sparePrefix + strconv.Itoa(n) }
+
+const sparePrefix = ".spare-"
+
+// IsSpare reports whether a name in owners/ is that of a spare file.
+func IsSpare(name string) bool {
+	n, ok := strings.CutPrefix(name, sparePrefix)
+	k, number := decimal(n)
+	return ok && number && k >= 1 && k <= spares
+}
+
+// KeepSpares makes the spare files that are missing. Only the scheduler calls it.
+func (p *OwnerTable) KeepSpares() error {
+	for n := range spares {
+		// Crash: it is there, or made by the next call.
+		f, err := p.fs.Open(spareFile(n+1), os.O_WRONLY|os.O_CREATE, durable.LockMode)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("make a spare file: %w", err)
+		}
+	}
+	return nil
+}
+
+// useSpare makes a spare file the one of a number that has none.
+func (p *OwnerTable) useSpare(number int) error {
+	for n := range spares {
+		// Crash: a number whose process is dead and that nothing bears, which the scheduler
+		// removes; or the spare file.
+		err := p.fs.RenameNew(spareFile(n+1), ownerFile(number))
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, fs.ErrExist):
+			return errTaken
+		case !errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("take owner number %d: %w", number, err)
+		}
+	}
+	return fmt.Errorf("take owner number %d: no spare file is left in %s/: %w", number, Owners, unix.ENOSPC)
 }
 
 func ownerFile(n int) string { return Owners + "/" + strconv.Itoa(n) }

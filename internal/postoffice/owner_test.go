@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/run/assert"
 )
@@ -59,4 +61,42 @@ func TestSec5LocksOfDaemonsAreClosedToOthers(t *testing.T) {
 		t.Errorf("got alive %v, %v, want a living owner", alive, err)
 	}
 	assert.NoError(t, errors.Join(release(), o.Release()))
+}
+
+// withoutInodes is a file system on which no file can be made.
+type withoutInodes struct{ durable.FS }
+
+func (w withoutInodes) Lock(name string, content []byte) (durable.Lock, error) {
+	if _, err := w.Stat(name); err != nil {
+		return nil, unix.ENOSPC
+	}
+	return w.FS.Lock(name, content)
+}
+
+// On a file system without a free inode processes start with the spare files, each with a
+// number that no other has, as long as there are any; those who have ended leave no spare file.
+func TestProcessesStartWithoutAFreeInode(t *testing.T) {
+	p, _ := newPostOffice(t, 0)
+	assert.Must(t, p.Owners.KeepSpares())
+	p.Owners.fs = withoutInodes{p.fs}
+	numbers := map[int]bool{}
+	for range spares {
+		o := assert.Get(p.Owners.Take("test"))(t)
+		if alive, err := p.Owners.Alive(o.Number()); err != nil || !alive {
+			t.Errorf("owner %d: %v, %v", o.Number(), alive, err)
+		}
+		numbers[o.Number()] = true
+		if o.Number()%2 == 0 {
+			assert.Must(t, o.Leave())
+		}
+	}
+	assert.Equal(t, len(numbers), spares)
+	if _, err := p.Owners.Take("test"); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("without a spare file: %v", err)
+	}
+	for _, name := range assert.Get(p.fs.ReadDir(Owners))(t) {
+		if IsSpare(name.Name) {
+			t.Errorf("%s is left", name.Name)
+		}
+	}
 }

@@ -132,7 +132,7 @@ func TestFullPostofficeLosesNothing(t *testing.T) {
 			}
 			s.begin()
 			if tt.inodes {
-				// Without a free inode no agent can start: these have.
+				// These agents end when the disk is full, and others start without a free inode.
 				s.accepted(load.Relay, load.Local, load.Mbox)
 				s.settle()
 			}
@@ -150,6 +150,11 @@ func TestFullPostofficeLosesNothing(t *testing.T) {
 			s.refused("452 ")
 			if after := s.names("public"); len(after) > len(before) {
 				t.Errorf("public/ held %q, and %q after two messages were refused", before, after)
+			}
+			if tt.inodes {
+				for _, p := range append(s.running("ta-smtp"), s.running("ta-mailbox")...) {
+					s.must("end "+p.Name, unix.Kill(p.Pid, unix.SIGKILL))
+				}
 			}
 			holdRouter()
 			s.event("storage-trouble", "program", "router")

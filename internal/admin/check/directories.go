@@ -264,6 +264,9 @@ func IsLedger(f view.File) bool {
 // owned inspects owners/.
 func (x *layout) owned() {
 	x.each(postoffice.Owners, func(f view.File) {
+		if postoffice.IsSpare(f.Name) && f.Info.Mode.IsRegular() {
+			return
+		}
 		n, ok := postoffice.ParseName(f.Name)
 		if !ok || n.Owner != 0 || n.Ino > postoffice.MaxOwner || !f.Info.Mode.IsRegular() {
 			x.add(about(f.Path(), "unknown").wrong(ForeignName, "No process of this system creates such a name; remove it, or zmctl check --repair puts it into quarantine/."))

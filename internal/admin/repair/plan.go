@@ -260,6 +260,9 @@ func (p *planner) public() {
 func (p *planner) owned() {
 	p.id = ""
 	for _, f := range p.names(postoffice.Owners) {
+		if postoffice.IsSpare(f.Name) && f.Info.Mode.IsRegular() {
+			continue
+		}
 		n, ok := postoffice.ParseName(f.Name)
 		if !ok || n.Owner != 0 || n.Ino > postoffice.MaxOwner || !f.Info.Mode.IsRegular() {
 			p.quarantine(f, "foreign", "no process of this system creates such a name")

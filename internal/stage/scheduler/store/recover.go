@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/workspec"
@@ -139,6 +141,9 @@ func (s *sweeper) readRaw(name string) (raw []byte, err error) {
 // sweepOwners gives back the numbers that dead routers and agents have left, once
 // nothing bears them. What was found left is remembered for the next time.
 func (s *sweeper) sweepOwners() {
+	if err := s.PostOffice.Owners.KeepSpares(); err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		s.Log.Error("recovered", "action", postoffice.Unreadable, "name", postoffice.Owners, "reason", err)
+	}
 	left, done, err := s.PostOffice.Owners.Sweep(workspec.LockOwners, s.left)
 	s.left = left
 	for _, r := range done {

@@ -81,12 +81,12 @@ func (p *PostOffice) replaceSuspensions(content []byte) error {
 		// and nothing would be suspended any more.
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Close()); err == nil {
+		// Crash: the old suspensions are in force, or the new ones.
+		err = p.fs.Rename(suspensionNext, SuspensionFile)
 	}
-	// Crash: the old suspensions are in force, or the new ones.
-	if err := p.fs.Rename(suspensionNext, SuspensionFile); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, p.fs.Remove(suspensionNext))
 	}
 	// Crash: the new ones, also after a power loss: the operator is told that they are in force.
 	return p.fs.SyncDir(".")

@@ -19,7 +19,7 @@ import (
 
 // Programs returns those whose calls fail.
 func Programs() []string {
-	return []string{"submit", "smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox"}
+	return []string{"submit", "smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox", load.Operator}
 }
 
 // Injection is one fault: the next calls of a step are answered so.
@@ -137,6 +137,7 @@ type rig struct {
 // newRig starts a system whose calls go through onCall.
 func newRig(bin, dir string, onCall func(inject.Call) inject.Action) (*rig, error) {
 	s := &suite.Suite{Bin: bin, Dir: dir, Settings: map[string]string{"ROUTERPOLL": "1s"}, Files: map[string]string{"scheduler.conf": load.SoonConf()}}
+	load.Remember(s)
 	l, err := load.Prepare(s)
 	if err != nil {
 		return nil, err
@@ -148,7 +149,7 @@ func newRig(bin, dir string, onCall func(inject.Call) inject.Action) (*rig, erro
 		cmd.Args = append(cmd.Args, "--restart-pause=10ms")
 		return r.inject.Start(cmd)
 	}
-	l.StartSubmit = r.inject.Start
+	l.StartSubmit, l.StartOperator = r.inject.Start, r.inject.Start
 	if err := errors.Join(s.Init()); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
@@ -194,6 +195,18 @@ func steps(ctx context.Context, bin, dir string) (found map[inject.Pair]bool, er
 	for p := range r.inject.Seen() {
 		found[p] = true
 	}
+	r.inject.Forget()
+	if err := r.load.Keep(ctx, firstExtra); err != nil {
+		return nil, err
+	}
+	if _, err := r.load.Drain(ctx); err != nil {
+		return nil, err
+	}
+	for p := range r.inject.Seen() {
+		if p.Program == load.Operator || load.Remembers(p.Path) && p.Name != "mkdirat" { // once in a postoffice
+			found[p] = true
+		}
+	}
 	for p, steady := range found {
 		if !slices.Contains(Programs(), p.Program) || strings.HasPrefix(p.Path, "/") || !steady && once(p) {
 			delete(found, p)
@@ -201,6 +214,9 @@ func steps(ctx context.Context, bin, dir string) (found map[inject.Pair]bool, er
 	}
 	return found, nil
 }
+
+// firstExtra is the number of the first round beside those that are counted.
+const firstExtra = 1000
 
 // once reports whether a step is one of a mailbox's first message only: it creates the
 // mailbox.

@@ -179,6 +179,18 @@ func (c *campaign) all(ctx context.Context, list []Injection) error {
 func (c *campaign) one(ctx context.Context, injection Injection, patient bool) (*Trial, error) {
 	t := &Trial{Injection: injection, Began: time.Now()}
 	c.table.Trials = append(c.table.Trials, t)
+	round := c.rig.load.Round
+	switch {
+	case injection.Program == load.Operator:
+		round = c.rig.load.Operate
+	case load.Remembers(injection.Path):
+		if err := c.remember(injection); err != nil {
+			return nil, err
+		}
+		round = func(ctx context.Context, n int) error {
+			return c.rig.load.Send(ctx, n, load.Greylisted, load.Verified)
+		}
+	}
 	hit := c.arm(t)
 	defer c.disarm()
 	if !injection.Steady {
@@ -192,8 +204,11 @@ func (c *campaign) one(ctx context.Context, injection Injection, patient bool) (
 		c.rig.load.Extra = []load.Kind{load.Long}
 		within *= 3 // it takes three attempts
 	}
+	if load.Remembers(injection.Path) {
+		within *= 3 // it is written some seconds later
+	}
 	sent := make(chan error, 1)
-	go func() { sent <- c.rig.load.Round(ctx, len(c.table.Trials)) }()
+	go func() { sent <- round(ctx, len(c.table.Trials)) }()
 	if patient {
 		within *= 5
 	}
@@ -212,6 +227,18 @@ func (c *campaign) one(ctx context.Context, injection Injection, patient bool) (
 		c.await(injection.Program)
 	}
 	return t, err
+}
+
+// remember has smtpserver write what it has learned, and what a fault before has kept it from
+// writing, and has it find its files damaged if the step belongs to that.
+func (c *campaign) remember(injection Injection) error {
+	err := c.rig.load.End("smtpserver")
+	c.await("smtpserver")
+	if err == nil && load.Rewrites(injection.Path) {
+		err = errors.Join(c.rig.load.Damage(), c.rig.load.End("smtpserver"))
+		c.await("smtpserver")
+	}
+	return err
 }
 
 // await waits until a program runs again, or long enough.

@@ -145,10 +145,13 @@ func (t *Trial) event(e suite.Event) {
 		t.Refused++
 	case e.Word == "in-doubt":
 		t.Doubts++
-	case e.Word == "daemon-ended" && t.Steady && e.Get("reason") != "exit status 0": // that was asked for
+	case e.Word == "daemon-ended" && t.Steady && e.Get("reason") != "exit status 0" && e.Get("reason") != "signal: terminated": // that was asked for
 		t.Ended = append(t.Ended, e.Get("daemon")+": "+e.Get("reason"))
 	}
-	if t.Errno == unix.EINTR && t.Steady && (e.Level == "ERROR" || e.Word == "local-trouble") {
+	// Trials damage these files, and what finds that says so.
+	damaged := load.Remembers(t.Path) && (e.Word == "verify-cache-damaged" || e.Word == "clients-trouble") &&
+		!strings.Contains(e.Get("reason"), unix.EINTR.Error())
+	if t.Errno == unix.EINTR && t.Steady && !damaged && (e.Level == "ERROR" || e.Word == "local-trouble") {
 		t.Noise = append(t.Noise, told)
 	}
 }

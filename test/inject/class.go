@@ -14,7 +14,7 @@ import (
 // Below the postoffice: "public/T", "public/report.T", "router/I", "router/I-P",
 // "router/..I-P", "router/.pickup.I.T", "queue/I-P", "transport/I-P",
 // "transport/.copy.I-P", "owners/P", "deferred/I.why", "freezer/I.cause", "postman/I",
-// "postman/I_why", "ledger/NAME", ".probe.T", a directory as "router/" and
+// "postman/I_why", "ledger/NAME", "clients/T", "clients/T.new", ".probe.T", a directory as "router/" and
 // the postoffice as "./". Below the mailboxes: "mail/tmp/T", "mail/new/T", and other files
 // "mail/T". "socket REPLY-OR-COMMAND", "socket final
 // dot", "socket 250 queued" for smtpserver's answer to it, "pipe", "pipe #word". A file
@@ -38,6 +38,8 @@ var (
 const (
 	pickup = ".pickup."
 	probe  = ".probe."
+	// suspensions starts the names of the file of that name and of its draft.
+	suspensions = "suspensions"
 )
 
 // Of returns the class of a path.
@@ -81,6 +83,9 @@ func spool(rel string) string {
 	dir, name, _ := strings.Cut(rel, "/")
 	name = hashDirs.ReplaceAllString(name, "")
 	if name == "" {
+		if strings.HasPrefix(dir, suspensions) {
+			return dir
+		}
 		if strings.HasPrefix(dir, probe) {
 			return probe + "T"
 		}
@@ -101,6 +106,8 @@ func spool(rel string) string {
 		return dir + "/T"
 	case "lastgood":
 		return "lastgood/T"
+	case "clients": // smtpserver's tables
+		return "clients/T" + filepath.Ext(name)
 	case "ledger":
 		return dir + "/" + digits.ReplaceAllString(name, "N")
 	}

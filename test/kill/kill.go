@@ -9,6 +9,9 @@
 // their turn, and the whole system is killed at each step as well. strace over a run of
 // its own records the steps, independently of the injector.
 //
+// What smtpserver learns of clients and recipients, and what an operator suspends, has mail of
+// its own, which only kills at those steps bring.
+//
 // Nothing may be lost, come twice or be left. What a killed SMTP agent sent, and did
 // not mark as delivered, may come twice; the message's history has called it in doubt.
 package kill
@@ -26,12 +29,13 @@ import (
 	"time"
 
 	"zmailer/test/inject"
+	"zmailer/test/load"
 	"zmailer/test/suite"
 )
 
 // Programs returns those that are killed.
 func Programs() []string {
-	return []string{"submit", "smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox"}
+	return []string{"submit", "smtpserver", "router", "scheduler", "ta-smtp", "ta-mailbox", load.Operator}
 }
 
 // Options say how much is done.

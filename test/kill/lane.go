@@ -1,9 +1,14 @@
 package kill
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +17,9 @@ import (
 	"syscall"
 	"time"
 
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/verified"
 	"zmailer/test/inject"
 	"zmailer/test/load"
 	"zmailer/test/suite"
@@ -159,7 +166,10 @@ func (l *lane) try(ctx context.Context, t Target) *Trial {
 	if t.Program == "submit" || t.After != nil && t.After.Program == "submit" {
 		l.load.StartSubmit, l.load.Ways = l.inject.Start, []string{load.BySubmit, load.ByUser}
 	}
-	l.load.Extra = nil
+	l.load.StartOperator, l.load.Extra = nil, nil
+	if t.Program == load.Operator {
+		l.load.StartOperator = l.inject.Start
+	}
 	if load.Summarises(t.Path) || t.After != nil && load.Summarises(t.After.Path) {
 		l.load.Extra = []load.Kind{load.Long}
 	}
@@ -170,7 +180,10 @@ func (l *lane) try(ctx context.Context, t Target) *Trial {
 		err = l.provoke(t)
 	}
 	if err == nil {
-		err = l.work(ctx, trial, whole)
+		err = l.work(ctx, trial, whole, l.round(t))
+	}
+	if load.Remembers(t.Path) {
+		err = errors.Join(err, l.learn(ctx, trial, whole))
 	}
 	trial.Drained = time.Since(began)
 	var hits int
@@ -184,10 +197,74 @@ func (l *lane) try(ctx context.Context, t Target) *Trial {
 	return trial
 }
 
+// round returns what has a trial's mail be sent.
+func (l *lane) round(t Target) func(ctx context.Context, round int) error {
+	switch {
+	case t.Program == load.Operator:
+		return l.load.Operate
+	case load.Remembers(t.Path):
+		return func(ctx context.Context, round int) error {
+			return l.load.Send(ctx, round, load.Greylisted, load.Verified)
+		}
+	}
+	return l.load.Round
+}
+
+// learn has more be learned until the kill was made, and once more after it: what smtpserver
+// learns of clients is written some time later.
+func (l *lane) learn(ctx context.Context, trial *Trial, whole <-chan struct{}) error {
+	for n, done := 1, false; !done; n++ {
+		done = l.killed() || n == mostLearned
+		if err := l.work(ctx, trial, whole, func(ctx context.Context, round int) error {
+			return l.load.Send(ctx, firstExtra*n+round, load.Greylisted, load.Verified)
+		}); err != nil {
+			return err
+		}
+	}
+	return l.remembered(trial)
+}
+
+// mostLearned is after how many rounds, each of more than a second, all that is learned was
+// appended to the files and they were written anew.
+const mostLearned = 8
+
+// killed reports whether all kills of the trial were made.
+func (l *lane) killed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.armed) == 0
+}
+
+// remembered looks whether the answers of next hops that led to the acceptance of mail are known
+// still, and whether no line of theirs is damaged.
+func (l *lane) remembered(trial *Trial) error {
+	disk, err := durable.NewOS(l.suite.PostOffice())
+	if err != nil {
+		return err
+	}
+	defer disk.Close()
+	var damage bytes.Buffer
+	list, err := verified.Open(disk, verified.Options{Log: slog.New(slog.NewTextHandler(&damage, nil))}).Entries()
+	if err != nil {
+		return err
+	}
+	var keys []string
+	for _, e := range list {
+		keys = append(keys, e.Key)
+	}
+	for _, to := range l.load.Forgotten(keys) {
+		trial.Wrong = append(trial.Wrong, "the answer about "+to+" is forgotten")
+	}
+	if damage.Len() > 0 {
+		trial.Wrong = append(trial.Wrong, damage.String())
+	}
+	return nil
+}
+
 // work sends a round and has it drain, with a new start if all was killed.
-func (l *lane) work(ctx context.Context, trial *Trial, whole <-chan struct{}) error {
+func (l *lane) work(ctx context.Context, trial *Trial, whole <-chan struct{}, round func(context.Context, int) error) error {
 	sent := make(chan error, 1)
-	go func() { sent <- l.load.Round(ctx, l.trials) }()
+	go func() { sent <- round(ctx, l.trials) }()
 	drained := make(chan error, 1)
 	wait := func() { drained <- drain(ctx, l.suite) }
 	for {
@@ -225,6 +302,10 @@ func (l *lane) dead() bool {
 
 // prepare lets programs that are to end do something before.
 func (l *lane) prepare(ctx context.Context, t Target) error {
+	if load.Rewrites(t.Path) {
+		// It reads its files at its start.
+		return errors.Join(l.load.Damage(), l.load.End("smtpserver"))
+	}
 	if t.Phase != Stop && (t.After == nil || t.After.Phase != Stop) {
 		return nil
 	}
@@ -279,6 +360,27 @@ func (l *lane) forget(program string) error {
 	return err
 }
 
+// copies looks whether the last good copies are whole.
+func (l *lane) copies(trial *Trial) error {
+	list, err := filepath.Glob(filepath.Join(l.suite.PostOffice(), postoffice.LastGood, "*", "[0-9a-f]*"))
+	if err != nil || len(list) == 0 {
+		return errors.Join(err, errors.New("there are no last good copies"))
+	}
+	for _, name := range list {
+		b, err := os.ReadFile(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		head, text, _ := bytes.Cut(b, []byte("\n"))
+		var h struct{ Path, SHA256, Reason string }
+		err = errors.Join(err, json.Unmarshal(head, &h))
+		if sum := sha256.Sum256(text); err != nil || h.Path == "" || hex.EncodeToString(sum[:]) != h.SHA256 && !strings.HasSuffix(name, ".bad") {
+			trial.Wrong = append(trial.Wrong, fmt.Sprintf("%s is no whole copy: %.60q %v", name, b, err))
+		}
+	}
+	return nil
+}
+
 // audit compares, and keeps for the trial what was not found before.
 func (l *lane) audit(trial *Trial) error {
 	a, err := l.load.Audit()
@@ -310,6 +412,9 @@ func (l *lane) audit(trial *Trial) error {
 		}
 	}
 	if err := l.frozen(); err != nil {
+		return err
+	}
+	if err := l.copies(trial); err != nil {
 		return err
 	}
 	for _, name := range a.Orphans {

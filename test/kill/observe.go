@@ -25,6 +25,7 @@ func fast(cmd *exec.Cmd) {
 // prepared returns a system and its load, not started.
 func prepared(bin, dir string) (*suite.Suite, *load.Load, error) {
 	s := &suite.Suite{Bin: bin, Dir: dir, Settings: settings(), Files: map[string]string{"scheduler.conf": load.SoonConf()}}
+	load.Remember(s)
 	l, err := load.Prepare(s)
 	if err != nil {
 		return nil, nil, err
@@ -50,7 +51,7 @@ func observe(ctx context.Context, bin, dir string) (steps []Step, err error) {
 	defer l.Close()
 	i := &inject.Injector{Classes: classes(s)}
 	s.Launch = func(cmd *exec.Cmd) error { fast(cmd); return i.Start(cmd) }
-	l.StartSubmit = i.Start
+	l.StartSubmit, l.StartOperator = i.Start, i.Start
 	if err := s.Start(); err != nil {
 		return nil, err
 	}
@@ -73,6 +74,16 @@ func observe(ctx context.Context, bin, dir string) (steps []Step, err error) {
 		}
 	}
 	i.Forget()
+	err = errors.Join(err, l.Keep(ctx, firstExtra), drain(ctx, s))
+	for p, n := range i.Seen() {
+		switch {
+		case p.Program == load.Operator && ours(p):
+			steps = append(steps, Step{p, Steady, n})
+		case load.Remembers(p.Path):
+			steps = append(steps, Step{p, Steady, 1})
+		}
+	}
+	i.Forget()
 	err = errors.Join(err, s.Stop(), i.Close())
 	if err != nil {
 		return nil, err
@@ -81,17 +92,20 @@ func observe(ctx context.Context, bin, dir string) (steps []Step, err error) {
 		steps = append(steps, Step{p, Steady, max(1, n/rounds)})
 	}
 	for p := range begin {
-		if steady[p] == 0 {
+		if steady[p] == 0 && !load.Remembers(p.Path) {
 			steps = append(steps, Step{p, Start, 1})
 		}
 	}
 	for p := range i.Seen() {
-		if steady[p] == 0 && begin[p] == 0 {
+		if steady[p] == 0 && begin[p] == 0 && !load.Remembers(p.Path) {
 			steps = append(steps, Step{p, Stop, 1})
 		}
 	}
 	return steps, nil
 }
+
+// firstExtra is the number of the first round beside those that are counted.
+const firstExtra = 1000
 
 // runRound sends a round and has it drain.
 func runRound(ctx context.Context, s *suite.Suite, l *load.Load, round int) error {

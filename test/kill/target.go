@@ -69,7 +69,7 @@ func (t Target) String() string {
 }
 
 // targets returns the kills for a list of steps: each step once, those of a history that is
-// summarised at each occurrence, and unless it is to be
+// summarised and of an operator at each occurrence, and unless it is to be
 // quick the writes in their middle, the steady steps in the middle and at the end of a
 // round too, the whole system at each, and pickup twice in a row.
 func targets(steps []Step, quick bool) []Target {
@@ -87,8 +87,10 @@ func targets(steps []Step, quick bool) []Target {
 			first = 1
 		}
 		once = append(once, Target{Pair: s.Pair, Phase: s.Phase, Occurrence: first})
-		if load.Summarises(s.Path) {
-			// One specification is replaced in a round, so each occurrence is another step.
+		each := load.Summarises(s.Path) || s.Program == load.Operator
+		if each {
+			// One specification is replaced in a round, and an operator suspends and resumes, so
+			// each occurrence is another step.
 			for n := range s.Count {
 				if n+1 != first {
 					once = append(once, Target{Pair: s.Pair, Phase: s.Phase, Occurrence: n + 1})
@@ -101,7 +103,7 @@ func targets(steps []Step, quick bool) []Target {
 		if s.Phase == Steady {
 			for _, n := range []int{1, 2, (s.Count + 1) / 2, s.Count} {
 				t := Target{Pair: s.Pair, Phase: s.Phase, Occurrence: n}
-				if n > 0 && n <= s.Count && n != first && !load.Summarises(s.Path) && !slices.Contains(again, t) {
+				if n > 0 && n <= s.Count && n != first && !each && !slices.Contains(again, t) {
 					again = append(again, t)
 				}
 			}

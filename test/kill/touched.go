@@ -59,7 +59,7 @@ func Trace(ctx context.Context, bin, dir string) (*Tracer, error) {
 	defer l.Close()
 	t := NewTracer(s, dir)
 	s.Launch = func(cmd *exec.Cmd) error { fast(cmd); return t.Start(cmd) }
-	l.StartSubmit = t.Start
+	l.StartSubmit, l.StartOperator = t.Start, t.Start
 	if err := s.Start(); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func Trace(ctx context.Context, bin, dir string) (*Tracer, error) {
 		}
 		err = errors.Join(err, runRound(ctx, s, l, n))
 	}
-	return t, errors.Join(err, s.Stop())
+	return t, errors.Join(err, l.Keep(ctx, firstExtra), drain(ctx, s), s.Stop())
 }
 
 // Touched returns what the programs have touched, when they have ended.

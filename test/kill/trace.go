@@ -31,7 +31,7 @@ func trace(ctx context.Context, bin, dir string) (map[inject.Pair]int, error) {
 		return cmd.Start()
 	}
 	s.Launch = func(cmd *exec.Cmd) error { fast(cmd); return start(cmd) }
-	l.StartSubmit = start
+	l.StartSubmit, l.StartOperator = start, start
 	if err := s.Start(); err != nil {
 		return nil, err
 	}
@@ -42,6 +42,7 @@ func trace(ctx context.Context, bin, dir string) (map[inject.Pair]int, error) {
 		}
 		err = errors.Join(err, runRound(ctx, s, l, n))
 	}
+	err = errors.Join(err, l.Keep(ctx, firstExtra), drain(ctx, s))
 	// strace holds the log open, so it has written everything when this returns.
 	if err = errors.Join(err, s.Stop()); err != nil {
 		return nil, err

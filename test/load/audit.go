@@ -66,7 +66,7 @@ const fewFindings = 5
 // Destinations returns where copies of a kind arrive.
 func (k Kind) Destinations() []string {
 	switch k {
-	case Local:
+	case Local, Greylisted:
 		return []string{"alice"}
 	case Mbox:
 		return []string{"box"}
@@ -115,6 +115,7 @@ func (l *Load) Audit() (*Audit, error) {
 	for _, t := range l.Tries() {
 		a.judge(t, found[t.Token], doubts)
 	}
+	a.early(l)
 	a.Orphans, err = l.orphans()
 	return a, err
 }

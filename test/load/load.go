@@ -45,6 +45,16 @@ const (
 // any other message, so a round has one only if the load's Extra says so.
 const Long Kind = "long"
 
+// Kinds that a system has use for whose configuration Remember has prepared. What is learned of
+// them is kept on disk. They come by SMTP.
+const (
+	Greylisted Kind = "greylisted" // deferred once by the greylist, then to a Maildir
+	Verified   Kind = "verified"   // the sink is asked for its recipient first
+)
+
+// Held is from a sender that an operator has suspended: Operate offers it.
+const Held Kind = "held"
+
 // Kinds returns all others.
 func Kinds() []Kind { return []Kind{Relay, Local, Mbox, Three, Later, Fail, NoUser, Null, Mixed} }
 
@@ -98,9 +108,12 @@ type Load struct {
 	Ways []string
 	// StartSubmit starts submit: an injector's Start. nil: cmd.Start.
 	StartSubmit func(cmd *exec.Cmd) error
+	// StartOperator starts what Operate calls; nil: cmd.Start.
+	StartOperator func(cmd *exec.Cmd) error
 
-	mu    sync.Mutex
-	tries []*Try
+	mu      sync.Mutex
+	tries   []*Try
+	resumed map[int]time.Time // when the operator began to resume Held mail, by round
 }
 
 // Prepare makes a load for a system that is not initialized yet: it sets users and
@@ -232,6 +245,8 @@ func (l *Load) Send(ctx context.Context, round int, kinds ...Kind) error {
 		switch {
 		case (kind == Mixed || kind == Long) && by == BySMTP, kind == Null && by == ByUser: // a user has no null sender
 			by = BySubmit
+		case kind == Greylisted, kind == Verified:
+			by = BySMTP
 		}
 		wg.Go(func() { errs[i] = l.untilAccepted(ctx, round, kind, by) })
 	}
@@ -264,9 +279,9 @@ func (l *Load) Offer(ctx context.Context, round int, kind Kind, by string) Try {
 	var said string
 	var heard time.Time
 	if by == BySMTP {
-		fate, said, heard = l.bySMTP(ctx, kind, t.Token)
+		fate, said, heard = l.bySMTP(ctx, kind, round, t.Token)
 	} else {
-		fate, said = l.bySubmit(ctx, kind, by, t.Token)
+		fate, said = l.bySubmit(ctx, kind, by, round, t.Token)
 		heard = time.Now()
 	}
 	l.mu.Lock()

@@ -33,11 +33,24 @@ const (
 )
 
 // from returns a kind's sender.
-func from(kind Kind) string {
-	if kind == Null {
+func from(kind Kind, round int) string {
+	switch kind {
+	case Null:
 		return ""
+	case Held:
+		return heldSender
+	case Greylisted:
+		return strayName(round) + "@" + strayDomain
 	}
 	return sender
+}
+
+// client returns the address that a kind comes from by SMTP, "" for any.
+func client(kind Kind) string {
+	if kind == Greylisted {
+		return "127.0.0.7"
+	}
+	return ""
 }
 
 // recipients returns all that a message goes to.
@@ -55,12 +68,14 @@ func recipients(kind Kind, token string) []string {
 // recipient returns where a message of a kind goes.
 func recipient(kind Kind, token string) string {
 	switch kind {
-	case Local:
+	case Local, Greylisted:
 		return "alice@mta.example"
 	case Mbox:
 		return "box@mta.example"
 	case Three:
 		return "three@mta.example"
+	case Verified:
+		return string(kind) + "." + token + "@" + askedDomain
 	case NoUser:
 		return "nouser." + token + "@mta.example"
 	}
@@ -101,13 +116,13 @@ func (l *Load) pad(token string) int {
 }
 
 // bySMTP offers a message to smtpserver.
-func (l *Load) bySMTP(ctx context.Context, kind Kind, token string) (Fate, string, time.Time) {
+func (l *Load) bySMTP(ctx context.Context, kind Kind, round int, token string) (Fate, string, time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	wire := strings.ReplaceAll(strings.ReplaceAll(l.message(kind, token), "\n", "\r\n"), "\n.", "\n..")
 	said, heard := "", time.Time{}
 	src := peer.Source{
-		Addr: l.Suite.SMTPAddr, Connections: 1, Messages: 1, From: from(kind),
+		Addr: l.Suite.SMTPAddr, Connections: 1, Messages: 1, From: from(kind, round), Local: client(kind),
 		To:         func(int) string { return recipient(kind, token) },
 		Body:       func(int) []byte { return []byte(wire) },
 		OnAccepted: func(_ int, reply string, _ time.Time) { said, heard = reply, time.Now() },
@@ -132,8 +147,8 @@ func (l *Load) bySMTP(ctx context.Context, kind Kind, token string) (Fate, strin
 }
 
 // bySubmit offers a message to submit.
-func (l *Load) bySubmit(ctx context.Context, kind Kind, by, token string) (Fate, string) {
-	cmd := l.Suite.Command("submit", append([]string{"-i", "--id", "-f", "<" + from(kind) + ">"}, recipients(kind, token)...)...)
+func (l *Load) bySubmit(ctx context.Context, kind Kind, by string, round int, token string) (Fate, string) {
+	cmd := l.Suite.Command("submit", append([]string{"-i", "--id", "-f", "<" + from(kind, round) + ">"}, recipients(kind, token)...)...)
 	cmd.Stdin = strings.NewReader(l.message(kind, token))
 	if by == ByUser && os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

@@ -16,6 +16,7 @@ import (
 // Source sends messages to an SMTP server.
 type Source struct {
 	Addr        string
+	Local       string // address of ours that it connects from; "": any
 	Connections int
 	Messages    int
 	Reuse       bool // one connection for many messages
@@ -64,7 +65,7 @@ func (s *Source) send(ctx context.Context, next *atomic.Int64) error {
 		if c == nil {
 			var err error
 			for tries := 0; ; tries++ {
-				if c, err = dial(ctx, s.Addr); err == nil {
+				if c, err = dial(ctx, s.Local, s.Addr); err == nil {
 					break
 				}
 				if !errors.Is(err, errNoGreeting) || tries >= s.Again || ctx.Err() != nil {
@@ -103,8 +104,11 @@ type client struct {
 // more is asked than it lets wait.
 var errNoGreeting = errors.New("no greeting")
 
-func dial(ctx context.Context, addr string) (*client, error) {
+func dial(ctx context.Context, local, addr string) (*client, error) {
 	var d net.Dialer
+	if local != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(local)}
+	}
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoGreeting, err)

@@ -111,7 +111,7 @@ func printTarget(b *strings.Builder, p term.Paint, t *route.ExplainedTarget, dep
 	if t.Sender != "" {
 		fmt.Fprintf(b, "  from <%s>", t.Sender)
 		if t.VERP {
-			b.WriteString(", with the address of each recipient in it")
+			b.WriteString(" with the member's address in it (VERP)")
 		}
 	}
 	b.WriteByte('\n')

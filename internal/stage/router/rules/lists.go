@@ -120,9 +120,9 @@ func (x *expansion) listMembers(m address.Mailbox, path, domain string) (done, l
 	if x.trace != nil {
 		with := ""
 		if l.verp {
-			with = ", with the address of each recipient in it"
+			with = " with the member's address in it (VERP)"
 		}
-		x.traceStep(m, "lists", at(filepath.Base(path), path), "%s, sender %s%s", showRights(l.rights), owner, with)
+		x.traceStep(m, "lists", at(filepath.Base(path), path), "list; mail to members comes from %s%s; %s", owner, with, showRights(l.rights))
 	}
 	return true, false, x.owned(owner, l.verp, func() error {
 		return x.members(frame{s, m.String(), where{file: path}}, m, l, l.rights, "lists")

@@ -36,12 +36,12 @@ func (r rights) including(file rights, name string) rights {
 	return rights{uid: Nobody, why: fmt.Sprintf("%s belongs to uid %d, and a file of uid %d includes it", name, file.uid, r.uid)}
 }
 
-// showRights returns the user that values act as, for operators.
+// showRights returns the user as whom programs are run and files are written, for operators.
 func showRights(r rights) string {
 	if r.uid == Nobody {
-		return "acts as nobody: " + r.why
+		return "its programs and files are refused: " + r.why
 	}
-	return fmt.Sprintf("acts as uid %d", r.uid)
+	return fmt.Sprintf("its programs and files as uid %d", r.uid)
 }
 
 // acts reports whether a value needs rights.

@@ -23,6 +23,9 @@ func ParseUntil(s string, now time.Time) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	if d, err := selector.Time(s); err == nil {
+		if d <= 0 {
+			return now, errors.New(s + ": it would end at once")
+		}
 		return now.Add(d), nil
 	}
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", time.DateTime, "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {

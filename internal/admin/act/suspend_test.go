@@ -97,7 +97,9 @@ func TestUntilIsATimeOfTheDay(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", text, got, want)
 		}
 	}
-	if _, err := ParseUntil("25:00", now); err == nil {
-		t.Error("25:00 is taken")
+	for _, text := range []string{"25:00", "0s", "0d", "2026-11-26T17:30", "-1h"} {
+		if until, err := ParseUntil(text, now); err == nil {
+			t.Errorf("%s is taken as %v", text, until)
+		}
 	}
 }

@@ -17,7 +17,7 @@ func TestOp7PostfixLinesAreWholeAndReadBack(t *testing.T) {
 	begin := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}[+-]\d\d:\d\d \S+ postfix/[a-z0-9-]+\[\d+\]: `)
 	const id = "S10271227A28EdPeZX5SZ"
 	for _, evil := range []string{"x", "", "a\nb", "a\r\n2026-11-22T10:00:00.000000+00:00 h postfix/smtp[1]: S1A1: to=<x>, relay=r, delay=1, status=sent (x)",
-		"to=<v@x>, relay=none, delay=1, delays=1/1/1/1, dsn=2.0.0, status=sent (ok)", `">, status=sent (`, "a>b<c", "é\u2028\x1b[2J\xff", strings.Repeat("y", 2000)} {
+		"to=<v@x>, relay=none, delay=1, delays=1/1/1/1, dsn=2.0.0, status=sent (ok)", `">, status=sent (`, "a>b<c", "é\u2028\u202e\x1b[2J\xff", strings.Repeat("y", 2000)} {
 		for _, program := range []string{"smtpserver", "router", "scheduler", "ta-smtp", "zmctl"} {
 			for _, word := range []string{"accepted", "routed", "delivered", "deferred", "failed", "expired", "report", "refused", "auth-failed", "discarded", "retry", "started"} {
 				var b bytes.Buffer
@@ -25,7 +25,7 @@ func TestOp7PostfixLinesAreWholeAndReadBack(t *testing.T) {
 				log.Warn(word, "id", id, "from", evil, "rcpt", evil, "orig-rcpt", evil, "channel", "smtp", "host", evil, "client", "192.0.2.1:25", "client-name", evil, "helo", evil, "user", evil,
 					"message-id", evil, "relay", "mx.example[192.0.2.2]:25", "reply", evil, "status", "2.0.0", "stage", "rcpt", "code", 550, "size", 9, "rcpts", 1, "took", time.Second, "reason", evil)
 				for line := range strings.Lines(b.String()) {
-					if !begin.MatchString(line) || !strings.HasSuffix(line, "\n") || strings.Count(line, "\n") != 1 || strings.ContainsAny(line, "\r\x1b\u2028") {
+					if !begin.MatchString(line) || !strings.HasSuffix(line, "\n") || strings.Count(line, "\n") != 1 || strings.ContainsAny(line, "\r\x1b\u2028\u202e") {
 						t.Fatalf("%s %s: %q", program, word, line)
 					}
 					l, ok := ParseLine([]byte(line))

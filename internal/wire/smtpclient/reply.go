@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/human"
 )
 
 // maxReply is how much text of one reply is kept; RFC 5321 §4.5.3.1.5 allows 512
@@ -157,8 +158,8 @@ func parseLine(line []byte) (code int, text []byte, more bool, err error) {
 	return code, line[4:], line[3] == '-', nil
 }
 
-// clean makes a server's text fit for one line of a diagnostic: control characters
-// become blanks, invalid UTF-8 becomes question marks.
+// clean makes a server's text fit for one line of a diagnostic: control characters, and those that
+// are not seen or turn the text around, become blanks, invalid UTF-8 becomes question marks.
 func clean(text []byte) string {
 	dirty := false
 	for _, b := range text {
@@ -175,7 +176,7 @@ func clean(text []byte) string {
 		s = strings.ToValidUTF8(s, "?")
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || 0x7f <= r && r < 0xa0 || r == '\u2028' || r == '\u2029' {
+		if r < ' ' || 0x7f <= r && r < 0xa0 || human.Unseen(r) {
 			return ' '
 		}
 		return r

@@ -2,6 +2,7 @@ package smtpserver
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -360,6 +361,33 @@ func TestActionsOfPolicyServicesAnswerAsPostfix(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A policy service gets the names in a certificate only if an authority that this machine trusts has
+// issued it, as Postfix gives them: everybody can make one with another's name. The fingerprint is
+// that of the certificate in any case.
+func TestNamesOfUntrustedCertificatesReachNoPolicyService(t *testing.T) {
+	service := script(t, func(map[string]string) string { return "action=dunno\n\n" })
+	dir := files(t, map[string]string{"access": "check_policy_service inet:" + service.addr + "\n", "localnames": "here.test\n"})
+	r := startSecured(t, func(c *Config) {
+		c.TLS.Ask = true
+		c.Access.RelayNets = nil
+		c.Access.Dir, c.Access.LocalNamesFile = dir, filepath.Join(dir, "localnames")
+	})
+	pair := peer.NewCA(t, "partner.example").Issue("partner.example")
+	c := r.tls.Clone()
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	p := r.dial()
+	p.say("STARTTLS", "220")
+	p.secure(c)
+	p.say("EHLO c", "250")
+	p.say("MAIL FROM:<a@client.example>", "250")
+	p.say("RCPT TO:<b@here.test>", "250")
+	service.mu.Lock()
+	defer service.mu.Unlock()
+	request := service.seen["RCPT"]
+	assert.Equal(t, request["ccert_subject"]+request["ccert_issuer"], "")
+	assert.Equal(t, len(request["ccert_fingerprint"]), 32*3-1)
 }
 
 // A service that hangs or answers garbage has recipients deferred, is reported once, and is used

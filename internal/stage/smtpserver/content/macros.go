@@ -2,7 +2,6 @@ package content
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"strconv"
 	"strings"
 
@@ -56,32 +55,11 @@ func (s *Session) clientMacros() milter.Macros {
 	if c.TLS != nil {
 		name, bits := cipher(c.TLS.CipherSuite)
 		m = append(m, "{tls_version}", strings.Replace(tls.VersionName(c.TLS.Version), "TLS ", "TLSv", 1), "{cipher}", name, "{cipher_bits}", strconv.Itoa(bits))
-		if cert := trusted(c.TLS); cert != nil {
+		if cert := c.TrustedCertificate(); cert != nil {
 			m = append(m, "{cert_subject}", cert.Subject.CommonName, "{cert_issuer}", cert.Issuer.CommonName)
 		}
 	}
 	return m
-}
-
-// trusted returns a client's certificate if an authority that this machine trusts has issued
-// it: as with Postfix, filters do not get the names that any other certificate claims.
-func trusted(state *tls.ConnectionState) *x509.Certificate {
-	if len(state.PeerCertificates) == 0 {
-		return nil
-	}
-	leaf := state.PeerCertificates[0]
-	if len(state.VerifiedChains) > 0 {
-		return leaf
-	}
-	between := x509.NewCertPool()
-	for _, c := range state.PeerCertificates[1:] {
-		between.AddCert(c)
-	}
-	_, err := leaf.Verify(x509.VerifyOptions{Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-	if err != nil {
-		return nil
-	}
-	return leaf
 }
 
 // cipher returns a cipher suite's name as OpenSSL has it, which filters know from other mail

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/wire/policyservice"
 )
@@ -153,9 +154,12 @@ func (s *sources) addTLS(add func(name, value string), f *Facts) {
 		}
 		if len(t.PeerCertificates) > 0 {
 			c := t.PeerCertificates[0]
-			subject, issuer = c.Subject.CommonName, c.Issuer.CommonName
 			print = fingerprint(c.Raw)
 			key = fingerprint(c.RawSubjectPublicKeyInfo)
+		}
+		// Everybody can make a certificate with another's name in it.
+		if c := f.Peer.TrustedCertificate(); c != nil {
+			subject, issuer = address.EncodeXText(c.Subject.CommonName), address.EncodeXText(c.Issuer.CommonName)
 		}
 	}
 	add("ccert_subject", subject)

@@ -131,15 +131,16 @@ func TestLargeMessageIsCheckedInLittleMemory(t *testing.T) {
 	p := r.greeted().begin().data()
 	p.send(strings.ReplaceAll(head, "\n", "\r\n"))
 	piece := strings.Repeat("0123456789abcdef0123456789abcdef0123456789abcdef\r\n", 2000)
-	runtime.GC() // what tests before this one have left
-	var before runtime.MemStats
-	runtime.ReadMemStats(&before)
-	var most uint64
-	look := func() {
+	// What is in use: what waits for the collector may be any amount where the machine is busy.
+	inUse := func() uint64 {
+		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		most = max(most, m.HeapAlloc)
+		return m.HeapAlloc
 	}
+	before := inUse()
+	var most uint64
+	look := func() { most = max(most, inUse()) }
 	for n := 0; n < size; n += len(piece) {
 		p.send(piece)
 		if n%(len(piece)*50) == 0 {
@@ -148,7 +149,7 @@ func TestLargeMessageIsCheckedInLittleMemory(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() {
-		tick := time.NewTicker(5 * time.Millisecond)
+		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
@@ -161,8 +162,8 @@ func TestLargeMessageIsCheckedInLittleMemory(t *testing.T) {
 	}()
 	p.say(".", "250")
 	done <- struct{}{}
-	if most > before.HeapAlloc+(20<<20) {
-		t.Errorf("the heap has grown from %d to %d bytes", before.HeapAlloc, most)
+	if most > before+(20<<20) {
+		t.Errorf("the heap has grown from %d to %d bytes", before, most)
 	}
 	if got := r.content(); strings.Count(got, "dkim=fail") != 2 || len(got) < size/50*49 {
 		t.Errorf("%d bytes, %.500q", len(got), got)

@@ -88,7 +88,7 @@ deb rpm: package-root
 # All tests but those that have a target of their own (machines, attack, disk); those that
 # need a right or a program that is not there say so. A dozen packages run the programs: they
 # are linked once. What takes longest, for its waits, begins first. make check runs go vet.
-LONGEST = ./test/e2e ./internal/stage/smtpserver ./test/docs ./internal/stage/scheduler/store ./test/faults ./test/crash ./cmd/zmctl \
+LONGEST = ./test/crash ./test/e2e ./internal/stage/smtpserver ./test/docs ./internal/stage/scheduler/store ./test/faults ./cmd/zmctl \
 	./test/install ./test/filters ./internal/stage/tasmtp ./internal/stage/router ./test/kill ./internal/stage/scheduler/engine ./internal/admin/repair
 
 test: build

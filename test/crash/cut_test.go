@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,12 @@ var (
 	only   = flag.String("cut", "", "this cut alone, as a failure prints it")
 	lossIs = flag.String("loss", "", "this loss of power alone, as a failure prints it")
 )
+
+// TestMain has less memory looked through: the disks are in memory, and each life leaves one.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 const confText = `PARAM global-report-interval = 0s
 */*
@@ -102,8 +109,10 @@ func newDisk(t *testing.T, v variant) *cutfs.FS {
 // operation 0, 1, 2, ...; the next life, on a disk that kept or lost what was not
 // synced, brings every accepted message to its end.
 func TestEveryCutKeepsAcceptedMail(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
 			r := newRun(t, v)
 			for n := range r.whole() {
 				r.cut(n, n%2 == 1)

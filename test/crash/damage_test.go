@@ -16,6 +16,7 @@ import (
 // a part, zeros for a part, nothing, no file, is known by its z line: the message is
 // routed again and everybody gets it once.
 func TestDamagedSpecificationIsRoutedAgain(t *testing.T) {
+	t.Parallel()
 	r := newRun(t, variants[0])
 	disk, name, whole := r.handedOver(message{subject: "x", from: sender, to: []string{"trio@mta.example"}})
 	end := bytes.LastIndex(whole, []byte("\nz ")) + 1

@@ -15,8 +15,10 @@ import (
 // brought everything to its end: after a kill to the last recipient, after a loss of
 // power with the help of the columns for what it took.
 func TestLedgerBalancesAfterEveryCut(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
 			r := newRun(t, v)
 			r.s.boot = "boot-1"
 			ops := r.whole()

@@ -76,8 +76,12 @@ func (o *ordering) run() error {
 // an agent; each recipient is open in the queue or in one copy in router/, never in both or
 // neither; and the ledger balances.
 func TestCutWhileHoldingFreezingAndRerouting(t *testing.T) {
+	t.Parallel()
 	for _, model := range []cutfs.Model{cutfs.Journal, cutfs.Loose, cutfs.POSIX} {
-		t.Run(fmt.Sprint(model), func(t *testing.T) { cutOrders(t, model) })
+		t.Run(fmt.Sprint(model), func(t *testing.T) {
+			t.Parallel()
+			cutOrders(t, model)
+		})
 	}
 }
 

@@ -196,8 +196,12 @@ func (r *removing) deliver() error {
 // removed/; a removal that was confirmed holds; and after an undo everybody has the
 // message once.
 func TestCutWhileRemovingAndUndoing(t *testing.T) {
+	t.Parallel()
 	for _, model := range []cutfs.Model{cutfs.Journal, cutfs.Loose, cutfs.POSIX} {
-		t.Run(fmt.Sprint(model), func(t *testing.T) { cutRemoval(t, model) })
+		t.Run(fmt.Sprint(model), func(t *testing.T) {
+			t.Parallel()
+			cutRemoval(t, model)
+		})
 	}
 }
 

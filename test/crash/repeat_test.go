@@ -12,8 +12,10 @@ import (
 // goes on and the power is lost. What was delivered and marked before that minute is
 // not delivered again, whatever is lost of what came after.
 func TestWhatWasDeliveredAMinuteAgoIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
 			r := newRun(t, v)
 			ops := r.whole()
 			old := 0

@@ -139,8 +139,10 @@ func (s *summing) run() error {
 // that it has acted on is known after that with the source of the next one (Op5), and so is a hold and a delivery that were
 // durable; what the router wrote is there byte for byte, and nothing else is left.
 func TestCutWhileSummarising(t *testing.T) {
+	t.Parallel()
 	for _, model := range []cutfs.Model{cutfs.Journal, cutfs.Loose, cutfs.POSIX} {
 		t.Run(fmt.Sprint(model), func(t *testing.T) {
+			t.Parallel()
 			whole, w, _ := longDisk(t, model)
 			whole.CutAfter(1 << 30)
 			s := &summing{openRemoving(t, whole, w), &waited{attempts: map[string]int{}}}

@@ -11,8 +11,10 @@ import (
 // K7: the life after a cut is cut, too, while it recovers or later; the third brings
 // everything to its end. Clean-up goes on after any step of it.
 func TestCutDuringRecoveryKeepsAcceptedMail(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
 			r := newRun(t, v)
 			step := 3
 			if *every {

@@ -17,7 +17,7 @@ import (
 var bin string
 
 func TestMain(m *testing.M) {
-	for env, be := range map[string]func(){insideEnv: inside, bootEnv: bootInside, sinkEnv: beFarHost} {
+	for env, be := range map[string]func(){insideEnv: inside, bootEnv: bootInside, sinkEnv: beFarHost, brokenEnv: beBroken} {
 		if os.Getenv(env) != "" {
 			be()
 			return

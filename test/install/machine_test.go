@@ -65,7 +65,7 @@ func (m *machine) on() {
 	m.run = exec.Command(self)
 	m.run.Env = append(os.Environ(), bootEnv+"="+m.root)
 	m.run.Stdout, m.run.Stderr = console, console
-	m.run.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Setsid: true}
+	m.run.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Setsid: true, Pdeathsig: syscall.SIGTERM}
 	if err := m.run.Start(); errors.Is(err, unix.EPERM) {
 		m.t.Skip("skipped: this machine gives no namespaces")
 	} else if err != nil {

@@ -51,9 +51,20 @@ func freshRoot(t *testing.T) string {
 	if base.none != "" {
 		t.Skip("skipped: " + base.none)
 	}
-	root := filepath.Join(t.TempDir(), "root")
+	// Within bin it goes with it when the tests are interrupted.
+	dir := assert.Get(os.MkdirTemp(bin, "machine-"))(t)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	root := filepath.Join(dir, "root")
 	run(t, "cp", "--archive", "--reflink=auto", base.dir, root)
 	return root
+}
+
+// apart runs a program in namespaces of its own: what it mounts is mounted there alone, and it,
+// all that it has started and all mounts end with it, or with this process.
+func apart(ctx context.Context, argv ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `mount --make-rprivate / && mount -t proc proc /proc && "$@"`, "sh"}, argv...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+	return cmd
 }
 
 func makeBase() (dir, none string) {
@@ -75,7 +86,7 @@ func makeBase() (dir, none string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "--include="+extra, "stable", dir, mirror).CombinedOutput()
+	out, err := apart(ctx, "debootstrap", "--variant=minbase", "--include="+extra, "stable", dir, mirror).CombinedOutput()
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		return "", fmt.Sprintf("debootstrap cannot make a root: %v: %s", err, lines[len(lines)-1])
@@ -99,7 +110,7 @@ func within(t *testing.T, root, script string, args ...string) string {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, append([]string{"-c", text, script}, args...)...)
 	cmd.Env = []string{insideEnv + "=" + root, "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("skipped: this machine gives no namespaces")

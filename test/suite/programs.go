@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 )
 
 // programs in the environment is a directory where the programs have been built already,
@@ -74,14 +75,25 @@ func copyProgram(to, from string) error {
 }
 
 // WithPrograms builds the programs into a directory that every user may read, calls run
-// with it, and removes it. It gives run's exit code, for a TestMain.
+// with it, and removes it, also when the tests are interrupted or killed. It gives run's exit
+// code, for a TestMain.
 func WithPrograms(run func(bin string) int) (code int) {
 	dir, err := os.MkdirTemp("", "programs-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	remove, err := removeAtEnd(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, errors.Join(err, os.RemoveAll(dir)))
+		return 1
+	}
+	defer func() {
+		if err := remove(); err != nil {
+			fmt.Fprintf(os.Stderr, "remove %s: %v\n", dir, err)
+			code = 1
+		}
+	}()
 	// Submitters and agents of other uids run from it.
 	err = os.Chmod(dir, 0o755)
 	if err == nil {
@@ -92,6 +104,25 @@ func WithPrograms(run func(bin string) int) (code int) {
 		return 1
 	}
 	return run(dir)
+}
+
+// remover removes a directory when its input ends. It enters no other file system, and tries
+// again while processes that are about to be killed still write there.
+const remover = `read -r _; for i in 1 2 3 4 5; do rm -rf --one-file-system "$0" && exit; sleep 1; done; exit 1`
+
+// removeAtEnd has a process of its own wait for the end of this one, however it comes, and remove
+// a directory then; remove has it do so now. No signal to our process group reaches it.
+func removeAtEnd(dir string) (remove func() error, err error) {
+	cmd := exec.Command("/bin/sh", "-c", remover, dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	alive, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start what removes %s: %w", dir, err)
+	}
+	return func() error { return errors.Join(alive.Close(), cmd.Wait()) }, nil
 }
 
 // AtOnce has so many parallel tests run at a time, unless -parallel says otherwise: for

@@ -123,6 +123,7 @@ func forTests() []string {
 		"test/office",
 		"test/importertest",
 		"test/peer",
+		"test/rig",
 		"test/wrongconf",
 		"test/suite",
 		"test/browser",

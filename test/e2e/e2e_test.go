@@ -4,22 +4,21 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
 // patience is how long an event may take on a loaded machine.
-const patience = 60 * time.Second
+const patience = rig.Patience
 
 // bin is where TestMain has built the programs.
 var bin string
@@ -60,24 +59,12 @@ func prepare(t *testing.T, sink *peer.Sink, change func(s *suite.Suite)) *suite.
 
 // openDir returns a directory of the test that other uids may enter: local users' mail and
 // submissions are theirs when the test is root.
-func openDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	assert.Must(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)))
-	return dir
-}
+func openDir(t *testing.T) string { return rig.Dir(t) }
 
 // begin starts a system that was prepared, and kills it when the test ends.
 func begin(t *testing.T, s *suite.Suite) {
 	t.Helper()
-	t.Cleanup(func() {
-		if t.Failed() {
-			log := s.Log()
-			t.Logf("the end of the log:\n%s", log[max(0, len(log)-6000):])
-		}
-		s.Kill()
-	})
-	restart(t, s)
+	rig.Start(t, s)
 }
 
 // restart starts a system that was stopped or killed.

@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/wire/smtpclient"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -214,17 +215,13 @@ func TestOp7PflogsummCountsOurLogAsThatOfPostfix(t *testing.T) {
 	const domains = "one.example, two.example, far.example, other.example"
 	p := &peer.Postfix{Log: true, Dir: filepath.Join(openDir(t), "postfix"), Listen: freeAddr(t), RelayHost: fmt.Sprintf("[127.0.0.1]:%d", theirs.Port()),
 		Settings: []string{"mynetworks = 192.0.2.1", "relay_domains = " + domains, "smtpd_relay_restrictions = reject_unauth_destination"}}
-	cmd := assert.Get(p.Command())(t)
 	path := filepath.Join(openDir(t), "maillog")
 	file := assert.Get(os.Create(path))(t)
 	defer file.Close()
-	cmd.Stdout, cmd.Stderr = file, file
-	assert.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = exec.Command("/usr/sbin/postfix", "-c", p.Config(), "stop").Run()
-		_ = cmd.Wait() // it was stopped
+	rig.Postfix(t, p, func(cmd *exec.Cmd) *exec.Cmd {
+		cmd.Stdout, cmd.Stderr = file, file
+		return cmd
 	})
-	assert.Must(t, peer.AwaitListener(p.Listen, patience))
 	s := prepare(t, nil, func(s *suite.Suite) {
 		s.Settings = map[string]string{"LOGFORMAT": "postfix", "RELAYNETS": "192.0.2.1", "RELAYDOMAINS": "relaydomains"}
 		s.Files["relaydomains"] = strings.ReplaceAll(domains, ", ", "\n") + "\n"

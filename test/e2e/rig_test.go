@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -122,12 +122,7 @@ func abbreviate(s string) string {
 	return s
 }
 
-func newSink(t *testing.T, s *peer.Sink) *peer.Sink {
-	t.Helper()
-	assert.Must(t, s.Start())
-	t.Cleanup(s.Close)
-	return s
-}
+func newSink(t *testing.T, s *peer.Sink) *peer.Sink { return rig.Sink(t, s) }
 
 // sinkAt returns a sink at an address of loopback and a port, 0 for any.
 func sinkAt(t *testing.T, ip string, port int) *peer.Sink {
@@ -270,24 +265,6 @@ func stalled(t *testing.T, at string) (*suite.Suite, *peer.Sink, *gate) {
 	return s, sink, g
 }
 
-// output collects what a program prints while it runs.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *output) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(b)
-}
-
-func (s *output) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // confFile returns a file beside zmailer.conf.
 func confFile(s *suite.Suite, name string) string {
 	return filepath.Join(filepath.Dir(s.Config()), name)
@@ -320,9 +297,5 @@ func oneOf(t *testing.T, s *suite.Suite, program string) suite.Process {
 // awaitState waits for a state that other systems' processes bring about.
 func awaitState(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s after %v", what, patience)
-		}
-	}
+	rig.Await(t, what, ok)
 }

@@ -14,6 +14,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -25,36 +26,14 @@ func split(t *testing.T, addr string) (host, port string) {
 }
 
 // freeAddr returns an address of loopback that no process listens on.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	addr := assert.Get(peer.FreeAddr())(t)
-	return addr
-}
-
-// server runs another system's server until the test ends.
-func server(t *testing.T, addr string, cmd *exec.Cmd, stop func()) {
-	t.Helper()
-	log := &output{}
-	cmd.Stdout, cmd.Stderr = log, log
-	assert.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		stop()
-		_ = cmd.Wait() // it was stopped
-		if t.Failed() {
-			t.Logf("%s printed:\n%s", cmd.Path, abbreviate(log.String()))
-		}
-	})
-	assert.Must(t, peer.AwaitListener(addr, 20*time.Second))
-}
+func freeAddr(t *testing.T) string { return rig.FreeAddr(t) }
 
 // startPostfix runs a Postfix that relays all mail to a host.
 func startPostfix(t *testing.T, relayHost string, settings ...string) *peer.Postfix {
 	t.Helper()
-	need(t, peer.PostfixMaster)
-	needRoot(t)
+	rig.Needs(t, peer.PostfixMaster)
 	p := &peer.Postfix{Dir: filepath.Join(openDir(t), "postfix"), Listen: freeAddr(t), RelayHost: relayHost, Settings: settings}
-	cmd := assert.Get(p.Command())(t)
-	server(t, p.Listen, cmd, func() { _ = exec.Command("/usr/sbin/postfix", "-c", p.Config(), "stop").Run() })
+	rig.Postfix(t, p, nil)
 	return p
 }
 
@@ -134,8 +113,7 @@ func TestSimpleServersGetAll(t *testing.T) {
 				argv, pattern = []string{python, "-m", "aiosmtpd", "-n", "-u", "-l", addr, "-c", "aiosmtpd.handlers.Mailbox", filepath.Join(dir, "box")}, "box/new/*"
 			}
 			need(t, argv[0])
-			cmd := exec.Command(argv[0], argv[1:]...)
-			server(t, addr, cmd, func() { _ = cmd.Process.Kill() })
+			rig.Daemon(t, addr, exec.Command(argv[0], argv[1:]...))
 			s := start(t, nil, routeTo(t, addr))
 			const messages = 50
 			burst(t, s, messages, toSink)

@@ -187,7 +187,7 @@ func TestInterruptedSubmitHasAcceptedItsMessage(t *testing.T) {
 	s := start(t, newSink(t, &peer.Sink{Rcpt: func(string, int) string { return "451 4.3.2 not now" }}), nil)
 	cmd := s.Command("submit", "-v", "-i", "later@sink.example")
 	cmd.Stdin = strings.NewReader("Subject: x\n\n")
-	out := &output{}
+	out := &logtest.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out
 	assert.Must(t, cmd.Start())
 	await(t, s, "it is queued", func() (bool, error) { return strings.Contains(out.String(), "queued"), nil })

@@ -14,6 +14,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/internal/workspec"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -64,12 +65,7 @@ func exits(t *testing.T, s *suite.Suite, want int, program string, args ...strin
 // event waits for an event of the log; pairs are keys and what their values hold.
 func event(t *testing.T, s *suite.Suite, word string, pairs ...string) suite.Event {
 	t.Helper()
-	e, err := s.Wait(patience, word+" "+strings.Join(pairs, " "), func(e suite.Event) bool { return e.Is(word, pairs...) })
-	if err != nil {
-		what, _, _ := strings.Cut(err.Error(), "\n") // the log follows, see begin
-		t.Fatal(what)
-	}
-	return e
+	return rig.Event(t, s, word, pairs...)
 }
 
 // wantNone wants that no such event was logged.

@@ -14,6 +14,7 @@ import (
 
 	"zmailer/internal/mail/status"
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/tasmtp/tasmtptest"
 	"zmailer/internal/stage/tasmtp/tlsrpt"
 	"zmailer/internal/wire/smtpclient"
@@ -183,7 +184,7 @@ protocol lmtp {
 `, dir))
 	cmd := exec.Command(dovecot, "-F", "-c", dir+"/dovecot.conf")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	out := &output{}
+	out := &logtest.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out
 	assert.Must(t, cmd.Start())
 	t.Cleanup(func() {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logtest"
 	"zmailer/internal/ui/top"
 	"zmailer/internal/wire/mailq"
 	"zmailer/internal/workspec"
@@ -60,7 +61,7 @@ func TestHistoryAndWhyOfAMessage(t *testing.T) {
 }
 
 // onTerminal starts a program on a terminal of its own.
-func onTerminal(t *testing.T, cmd *exec.Cmd) (keys func(text string), shown *output) {
+func onTerminal(t *testing.T, cmd *exec.Cmd) (keys func(text string), shown *logtest.Buffer) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -79,7 +80,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) (keys func(text string), shown *out
 	_ = tty.Close()
 	assert.Must(t, err)
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	shown = &output{}
+	shown = &logtest.Buffer{}
 	go func() { _, _ = io.Copy(shown, master) }() // it ends with the program
 	return func(text string) {
 		_, err := io.WriteString(master, text)
@@ -145,7 +146,7 @@ func TestThreadsOfTheRunningScheduler(t *testing.T) {
 // followed are the events that zmctl events --follow prints.
 type followed struct {
 	t   *testing.T
-	out *output
+	out *logtest.Buffer
 }
 
 // events parses what has come so far.
@@ -179,7 +180,7 @@ func TestEventsFromAcceptanceToTheEnd(t *testing.T) {
 	sink := newRefusing(t)
 	s := start(t, sink.Sink, slow)
 	cmd := s.Command("zmctl", "events", "--follow", "--json")
-	f := &followed{t, &output{}}
+	f := &followed{t, &logtest.Buffer{}}
 	cmd.Stdout = f.out
 	assert.Must(t, cmd.Start())
 	t.Cleanup(func() {

@@ -13,6 +13,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -37,8 +38,8 @@ $DO_SYSLOG = 0; $log_level = 1; $sa_local_tests_only = 1;
 
 func newAmavis(t *testing.T) *amavis {
 	t.Helper()
-	needs(t, "/usr/sbin/amavisd", "amavisd-new")
-	a := &amavis{dir: shortDir(t)}
+	rig.Needs(t, "/usr/sbin/amavisd")
+	a := &amavis{dir: rig.ShortDir(t)}
 	var port string
 	a.addr, port = freePort(t)
 	a.back, _ = freePort(t)
@@ -63,7 +64,7 @@ func (a *amavis) run(t *testing.T) {
 	for _, conf := range append(assert.Get(filepath.Glob("/etc/amavis/conf.d/*_*"))(t), a.dir+"/60", a.dir+"/70") {
 		args = append(args, "-c", conf)
 	}
-	daemon(t, a.addr, exec.Command("/usr/sbin/amavisd", append(args, "foreground")...))
+	rig.Daemon(t, a.addr, exec.Command("/usr/sbin/amavisd", append(args, "foreground")...))
 }
 
 // start starts a system with amavis as its content filter.
@@ -91,11 +92,10 @@ func TestAmavisFiltersAllMail(t *testing.T) {
 	t.Parallel()
 	a := newAmavis(t)
 	far := &peer.Sink{}
-	assert.Must(t, far.Start())
-	t.Cleanup(far.Close)
+	rig.Sink(t, far)
 	s := a.start(t, func(s *suite.Suite) { s.Files["routes"] = "far.example smtp!" + far.RouteHost() + "\n" })
 	send(t, s, "ann@far.example", "alice@mx.example.org", harmless)
-	event(t, s, "deferred", "rcpt", "alice@mx.example.org", "channel", "smtpx")
+	rig.Event(t, s, "deferred", "rcpt", "alice@mx.example.org", "channel", "smtpx")
 	assert.Equal(t, len(assert.Get(suite.Mail(s.Maildir("alice")))(t)), 0, "mail that is not filtered")
 	a.run(t)
 	text := mail(t, s.Maildir("alice"), 1)[0]
@@ -108,12 +108,11 @@ func TestAmavisFiltersAllMail(t *testing.T) {
 	sub := s.Command("submit", "-f", "alice@mx.example.org", "bob@far.example")
 	sub.Stdin = strings.NewReader("From: alice@mx.example.org\nSubject: out\n\nBye.\n")
 	assert.Must(t, sub.Run())
-	event(t, s, "delivered", "rcpt", "bob@far.example", "channel", "smtp")
-	assert.Contains(t, string(far.Messages()[0].Data), "X-Virus-Scanned: ")
+	sent(t, far, "bob@far.example", "X-Virus-Scanned: ")
 
 	// A virus is in the quarantine, and nowhere else.
 	send(t, s, "eve@far.example", "alice@mx.example.org", strings.Replace(harmless, "Hello.", eicar, 1))
-	await(t, "quarantined message", func() bool {
+	rig.Await(t, "quarantined message", func() bool {
 		n := 0
 		assert.Must(t, filepath.WalkDir(a.dir+"/quarantine", func(_ string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() {
@@ -126,8 +125,8 @@ func TestAmavisFiltersAllMail(t *testing.T) {
 
 	// What amavis refuses comes back to its sender, as a report that is not filtered.
 	send(t, s, "ann@far.example", "alice@mx.example.org", banned)
-	event(t, s, "failed", "rcpt", "alice@mx.example.org", "channel", "smtpx")
-	event(t, s, "delivered", "rcpt", "ann@far.example", "channel", "smtp")
+	rig.Event(t, s, "failed", "rcpt", "alice@mx.example.org", "channel", "smtpx")
+	sent(t, far, "ann@far.example", "multipart/report")
 	all := mail(t, s.Maildir("alice"), 1)
 	assert.Equal(t, len(all), 1, "mail of alice")
 }

@@ -14,6 +14,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -75,7 +76,7 @@ func (l *lineage) hook(t *testing.T, args string) (said string, err error) {
 
 func newLineage(t *testing.T) *lineage {
 	t.Helper()
-	dir := shortDir(t)
+	dir := rig.ShortDir(t)
 	l := &lineage{dir: filepath.Join(dir, "letsencrypt"), tls: filepath.Join(dir, "tls"), ca: peer.NewCA(t, "ca"), zmctl: "true"}
 	assert.Must(t, os.Mkdir(l.tls, 0o750))
 	return l
@@ -98,7 +99,7 @@ func served(t *testing.T, s *suite.Suite, ca *peer.CA) (end time.Time) {
 // The running server has the renewed certificate once certbot's deploy hook has run.
 func TestDeployHookGivesTheServerANewCertificate(t *testing.T) {
 	t.Parallel()
-	needs(t, "/usr/bin/openssl", "openssl", "/usr/bin/certbot", "certbot")
+	rig.Needs(t, "/usr/bin/openssl", "/usr/bin/certbot")
 	l := newLineage(t)
 	soon, later := time.Now().Add(20*time.Hour).Truncate(time.Second), time.Now().Add(40*time.Hour).Truncate(time.Second)
 	l.renew(t, "1", soon)
@@ -112,7 +113,7 @@ func TestDeployHookGivesTheServerANewCertificate(t *testing.T) {
 	assert.Equal(t, served(t, s, l.ca).Unix(), soon.Unix())
 	l.renew(t, "2", later)
 	l.certbot(t)
-	await(t, "new certificate", func() bool { return served(t, s, l.ca).Unix() == later.Unix() })
+	rig.Await(t, "new certificate", func() bool { return served(t, s, l.ca).Unix() == later.Unix() })
 
 	// A key of another certificate changes nothing.
 	other := filepath.Join(l.dir, "archive", "mx.example.org", "privkey1.pem")
@@ -129,7 +130,7 @@ func TestDeployHookGivesTheServerANewCertificate(t *testing.T) {
 // certificate is served, and the hook, which certbot runs, reports one that cannot be used.
 func TestOp2ServerUsesCertbotsOwnFiles(t *testing.T) {
 	t.Parallel()
-	needs(t, "/usr/bin/openssl", "openssl", "/usr/bin/certbot", "certbot")
+	rig.Needs(t, "/usr/bin/openssl", "/usr/bin/certbot")
 	if _, err := user.Lookup("daemon"); err != nil || os.Geteuid() != 0 {
 		t.Skip("skipped: keys that root alone can read need root, and the user daemon")
 	}
@@ -141,11 +142,11 @@ func TestOp2ServerUsesCertbotsOwnFiles(t *testing.T) {
 		s.Settings["DAEMONUSER"] = "daemon"
 		l.zmctl = s.Bin + "/zmctl --config " + s.Config()
 	})
-	event(t, s, "confined", "program", "smtpserver")
+	rig.Event(t, s, "confined", "program", "smtpserver")
 	assert.Equal(t, served(t, s, l.ca).Unix(), soon.Unix())
 	l.renew(t, "2", later)
 	l.certbot(t)
-	await(t, "new certificate", func() bool { return served(t, s, l.ca).Unix() == later.Unix() })
+	rig.Await(t, "new certificate", func() bool { return served(t, s, l.ca).Unix() == later.Unix() })
 	said, err := l.hook(t, "")
 	assert.NoError(t, err)
 	assert.Equal(t, said, "")
@@ -161,7 +162,7 @@ func TestOp2ServerUsesCertbotsOwnFiles(t *testing.T) {
 // Certificates that are not the mail system's are left alone.
 func TestDeployHookLeavesOtherCertificatesAlone(t *testing.T) {
 	t.Parallel()
-	needs(t, "/usr/bin/openssl", "openssl")
+	rig.Needs(t, "/usr/bin/openssl")
 	l := newLineage(t)
 	l.renew(t, "1", time.Now().Add(time.Hour))
 	_, err := l.hook(t, "")
@@ -172,7 +173,7 @@ func TestDeployHookLeavesOtherCertificatesAlone(t *testing.T) {
 // Root writes no key where others can make names: one of them could be a link that leads elsewhere.
 func TestDeployHookRefusesADirectoryOfOthers(t *testing.T) {
 	t.Parallel()
-	needs(t, "/usr/bin/openssl", "openssl")
+	rig.Needs(t, "/usr/bin/openssl")
 	for name, open := range map[string]func(dir string) error{
 		"of another user": func(dir string) error { return os.Chown(dir, 4711, 0) },
 		"for the group":   func(dir string) error { return os.Chmod(dir, 0o770) },

@@ -16,6 +16,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -29,8 +30,8 @@ type dovecot struct {
 
 func startDovecot(t *testing.T) *dovecot {
 	t.Helper()
-	needs(t, "/usr/sbin/dovecot", "dovecot-core", "/usr/lib/dovecot/lmtp", "dovecot-lmtpd", "/usr/lib/dovecot/imap", "dovecot-imapd")
-	d := &dovecot{dir: shortDir(t), ca: peer.NewCA(t, "ca")}
+	rig.Needs(t, "/usr/sbin/dovecot", "/usr/lib/dovecot/lmtp", "/usr/lib/dovecot/imap")
+	d := &dovecot{dir: rig.ShortDir(t), ca: peer.NewCA(t, "ca")}
 	d.vmail = filepath.Join(d.dir, "vmail")
 	assert.Must(t, errors.Join(os.Mkdir(d.vmail, 0o750), os.Chown(d.vmail, 5000, 5000)))
 	var port string
@@ -69,7 +70,7 @@ service imap-login {
 			t.Logf("Dovecot's log: %s %v", text, err)
 		}
 	})
-	daemon(t, d.imap, exec.Command("/usr/sbin/dovecot", "-F", "-c", d.dir+"/dovecot.conf"))
+	rig.Daemon(t, d.imap, exec.Command("/usr/sbin/dovecot", "-F", "-c", d.dir+"/dovecot.conf"))
 	return d
 }
 
@@ -78,7 +79,7 @@ func (d *dovecot) read(t *testing.T, user string) string {
 	t.Helper()
 	c := assert.Get(net.Dial("tcp", d.imap))(t)
 	defer c.Close()
-	assert.Must(t, c.SetDeadline(time.Now().Add(2*patience)))
+	assert.Must(t, c.SetDeadline(time.Now().Add(2*rig.Patience)))
 	r := bufio.NewReader(c)
 	say := func(command string) string {
 		_, err := fmt.Fprintf(c, "x %s\r\n", command)
@@ -97,7 +98,7 @@ func (d *dovecot) read(t *testing.T, user string) string {
 	}
 	say("LOGIN " + user + " secret")
 	say("SELECT INBOX")
-	await(t, "mail in IMAP", func() bool { return strings.Contains(say("SEARCH ALL"), " 1") })
+	rig.Await(t, "mail in IMAP", func() bool { return strings.Contains(say("SEARCH ALL"), " 1") })
 	return strings.ReplaceAll(say("FETCH 1 BODY.PEEK[]"), "\r\n", "\n")
 }
 
@@ -110,12 +111,12 @@ func TestDovecotDeliversVirtualMailboxesByLMTP(t *testing.T) {
 	d := startDovecot(t)
 	s := d.start(t, "/etc/zmailer/zmailer.conf", func(s *suite.Suite) { s.Settings["RELAYNETS"] = "192.0.2.1" })
 	send(t, s, "ann@far.example", "alice@shop.example", dotted)
-	event(t, s, "delivered", "rcpt", "alice@shop.example", "channel", "lmtp")
+	rig.Event(t, s, "delivered", "rcpt", "alice@shop.example", "channel", "lmtp")
 	text := d.read(t, "alice@shop.example")
 	assert.Contains(t, text, "\nSubject: hello\n\nHello.\n.dot\n")
 	assert.Contains(t, text, "Return-Path: <ann@far.example>\n")
 	send(t, s, "ann@far.example", "bob@shop.example", dotted)
-	event(t, s, "failed", "rcpt", "bob@shop.example", "status", "5.1.1")
+	rig.Event(t, s, "failed", "rcpt", "bob@shop.example", "status", "5.1.1")
 	assert.Equal(t, accepts(t, s, "eve@shop.example"), false, "an unknown user")
 }
 
@@ -139,8 +140,8 @@ func TestDovecotAuthenticatesSubmission(t *testing.T) {
 		}
 		c.Close()
 	}
-	event(t, s, "authenticated", "user", "alice@shop.example")
-	event(t, s, "delivered", "rcpt", "alice@shop.example", "channel", "lmtp")
+	rig.Event(t, s, "authenticated", "user", "alice@shop.example")
+	rig.Event(t, s, "delivered", "rcpt", "alice@shop.example", "channel", "lmtp")
 	assert.Contains(t, d.read(t, "alice@shop.example"), "SMTPSA\n")
 }
 
@@ -150,7 +151,7 @@ func TestDovecotReadsMaildirsOfVirtualMailboxes(t *testing.T) {
 	d := startDovecot(t)
 	s := d.start(t, "/etc/zmailer/zmailer.conf, without LMTP", func(*suite.Suite) {})
 	send(t, s, "ann@far.example", "alice@shop.example", dotted)
-	event(t, s, "delivered", "channel", "virtual")
+	rig.Event(t, s, "delivered", "channel", "virtual")
 	text := d.read(t, "alice@shop.example")
 	assert.Contains(t, text, "\nSubject: hello\n\nHello.\n.dot\n")
 	assert.Contains(t, text, "Delivered-To: alice@shop.example\n")

@@ -4,29 +4,22 @@
 package ecosystem
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/smtp"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
-
-// patience is how long an event may take on a loaded machine.
-const patience = 60 * time.Second
 
 var bin string
 
@@ -36,28 +29,6 @@ func TestMain(m *testing.M) {
 		bin = dir
 		return m.Run()
 	}))
-}
-
-// needs skips a test without root or a program of Debian; files are pairs of file and package.
-func needs(t *testing.T, files ...string) {
-	t.Helper()
-	for i := 0; i < len(files); i += 2 {
-		if _, err := os.Stat(files[i]); err != nil {
-			t.Skipf("needs Debian's %s", files[i+1])
-		}
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
-}
-
-// shortDir returns a directory that all users may enter, whose name is short enough for sockets.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir := assert.Get(os.MkdirTemp("", "eco"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	assert.Must(t, os.Chmod(dir, 0o755))
-	return dir
 }
 
 // page is what a page of the documentation has as configuration: the text of each fenced block
@@ -108,7 +79,7 @@ func (p page) settings(t *testing.T, name string) map[string]string {
 // start starts a system with the files beside zmailer.conf that the page shows.
 func (p page) start(t *testing.T, conf string, change func(s *suite.Suite)) *suite.Suite {
 	t.Helper()
-	s := &suite.Suite{Bin: bin, Dir: shortDir(t), Settings: p.settings(t, conf), Files: map[string]string{"scheduler.conf": schedulerConf}}
+	s := &suite.Suite{Bin: bin, Dir: rig.ShortDir(t), Settings: p.settings(t, conf), Files: map[string]string{"scheduler.conf": schedulerConf}}
 	s.Hostname = s.Settings["HOSTNAME"]
 	for name, text := range p {
 		if rest, ok := strings.CutPrefix(name, "/etc/zmailer/"); ok && !strings.HasPrefix(rest, "zmailer.conf") {
@@ -117,18 +88,10 @@ func (p page) start(t *testing.T, conf string, change func(s *suite.Suite)) *sui
 	}
 	change(s)
 	assert.Must(t, s.Init())
-	t.Cleanup(func() {
-		if t.Failed() {
-			log := s.Log()
-			t.Logf("the end of the log:\n%s", log[max(0, len(log)-6000):])
-		}
-		s.Kill()
-	})
 	if out, err := s.Command("zmctl", "check-config").CombinedOutput(); err != nil {
 		t.Fatalf("check-config: %v\n%s", err, out)
 	}
-	assert.Must(t, s.Start())
-	s.AwaitDaemons(patience)
+	rig.Start(t, s)
 	return s
 }
 
@@ -147,21 +110,6 @@ pipe/*
 	maxthr=4 command="ta-mailbox --slots=2 $channel"
 `
 
-// event waits for an event with attributes, pairs of key and value.
-func event(t *testing.T, s *suite.Suite, word string, attrs ...string) suite.Event {
-	t.Helper()
-	e, err := s.Wait(patience, fmt.Sprint(word, attrs), func(e suite.Event) bool {
-		for i := 0; i < len(attrs); i += 2 {
-			if e.Get(attrs[i]) != attrs[i+1] {
-				return false
-			}
-		}
-		return e.Word == word
-	})
-	assert.Must(t, err)
-	return e
-}
-
 // send sends a message by SMTP.
 func send(t *testing.T, s *suite.Suite, from, to, text string) {
 	t.Helper()
@@ -170,25 +118,10 @@ func send(t *testing.T, s *suite.Suite, from, to, text string) {
 	assert.Must(t, src.Run(context.Background()))
 }
 
-// await looks at a state of other programs, which have no event that could be waited for.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	awaitFor(t, patience, what, ok)
-}
-
-func awaitFor(t *testing.T, long time.Duration, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(long); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s after %v", what, long)
-		}
-	}
-}
-
 // sent waits for the message to a recipient that has a text.
 func sent(t *testing.T, far *peer.Sink, rcpt, text string) (found string) {
 	t.Helper()
-	await(t, fmt.Sprintf("message to %s with %q", rcpt, text), func() bool {
+	rig.Await(t, fmt.Sprintf("message to %s with %q", rcpt, text), func() bool {
 		for _, m := range far.Messages() {
 			if slices.Contains(m.Recipients, rcpt) && strings.Contains(string(m.Data), text) {
 				found = string(m.Data)
@@ -215,7 +148,7 @@ func accepts(t *testing.T, s *suite.Suite, rcpt string) bool {
 // mail waits for n messages of a local user.
 func mail(t *testing.T, maildir string, n int) (list []string) {
 	t.Helper()
-	await(t, fmt.Sprintf("%d messages in %s", n, maildir), func() bool {
+	rig.Await(t, fmt.Sprintf("%d messages in %s", n, maildir), func() bool {
 		all := assert.Get(suite.Mail(maildir))(t)
 		list = nil
 		for _, m := range all {
@@ -224,74 +157,6 @@ func mail(t *testing.T, maildir string, n int) (list []string) {
 		return len(list) >= n
 	})
 	return list
-}
-
-// output collects what a program prints while it runs.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
-// daemon starts a program in the foreground, which ends with the test, and waits until it listens.
-func daemon(t *testing.T, addr string, cmd *exec.Cmd) *output {
-	t.Helper()
-	return daemonAs(t, nil, addr, cmd, patience)
-}
-
-// daemonAs is the same as another user, for a program that may take so long to start.
-func daemonAs(t *testing.T, as *syscall.Credential, addr string, cmd *exec.Cmd, long time.Duration) *output {
-	t.Helper()
-	log := &output{}
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true, Credential: as}
-	assert.Must(t, cmd.Start())
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // how it ended is in its log
-		close(ended)
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-			<-ended
-		}
-		if text := log.String(); t.Failed() {
-			t.Logf("the end of the log of %s:\n%s", cmd.Path, text[max(0, len(text)-4000):])
-		}
-	})
-	network := "tcp"
-	if strings.HasPrefix(addr, "/") {
-		network = "unix"
-	}
-	awaitFor(t, long, cmd.Path+" that listens on "+addr, func() bool {
-		c, err := net.DialTimeout(network, addr, time.Second)
-		if err == nil {
-			c.Close()
-			return true
-		}
-		select {
-		case <-ended:
-			t.Fatalf("%s has ended:\n%s", cmd.Path, log)
-		default:
-		}
-		return false
-	})
-	return log
 }
 
 // write writes a file, and its directory.
@@ -304,7 +169,7 @@ func write(t *testing.T, name, text string, mode os.FileMode) string {
 // freePort returns an address of loopback and its port.
 func freePort(t *testing.T) (addr, port string) {
 	t.Helper()
-	addr = assert.Get(peer.FreeAddr())(t)
+	addr = rig.FreeAddr(t)
 	_, port, _ = net.SplitHostPort(addr)
 	return addr, port
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/assert"
+	"zmailer/test/rig"
 )
 
 // The programs of Debian's exim4-base, exim4-config and exim4-daemon-light, which .ci/run unpacks
@@ -29,8 +30,8 @@ func newExim(t *testing.T, files map[string]string) *eximHost {
 	if dir := os.Getenv("EXIMROOT"); dir != "" {
 		root = dir
 	}
-	needs(t, filepath.Join(root, "usr/sbin/exim4"), "exim4-daemon-light in "+root+" (see .ci/run)", "/usr/bin/unshare", "util-linux")
-	e := &eximHost{shortDir(t), root}
+	rig.Needs(t, filepath.Join(root, "usr/sbin/exim4"), "/usr/bin/unshare") // see .ci/run
+	e := &eximHost{rig.ShortDir(t), root}
 	for name, text := range map[string]string{
 		"passwd":        "root:x:0:0:root:/root:/bin/sh\nmail:x:8:8::/var/mail:/bin/false\nuucp:x:10:10::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\nDebian-exim:x:109:115::/:/bin/false\nalice:x:2001:2001::" + e.dir + "/home:/bin/sh\nbob:x:2002:2002::" + e.dir + "/home:/bin/sh\n",
 		"group":         "root:x:0:\nmail:x:8:\nuucp:x:10:\nnogroup:x:65534:\nDebian-exim:x:115:\nalice:x:2001:\nbob:x:2002:\n",

@@ -16,6 +16,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -76,11 +77,11 @@ func runners() string {
 // newMailman prepares Mailman, which sends to a port of this machine.
 func newMailman(t *testing.T, smtp string) *mailman {
 	t.Helper()
-	needs(t, "/usr/lib/mailman3/bin/master", "mailman3")
+	rig.Needs(t, "/usr/lib/mailman3/bin/master")
 	if !*slow {
 		t.Skip("make ecosystem runs it: Mailman takes long to start")
 	}
-	m := &mailman{dir: shortDir(t)}
+	m := &mailman{dir: rig.ShortDir(t)}
 	var port string
 	m.lmtp, port = freePort(t)
 	_, rest := freePort(t)
@@ -137,8 +138,7 @@ func TestMailmanRunsAMailingList(t *testing.T) {
 		}
 		return ""
 	}}
-	assert.Must(t, far.Start())
-	t.Cleanup(far.Close)
+	rig.Sink(t, far)
 	m.do(t, "create", "--owner", "boss@mx.example.org", "news@lists.example")
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -155,7 +155,7 @@ func TestMailmanRunsAMailingList(t *testing.T) {
 		delete(s.Files, "aliases-mlmmj")
 	})
 	// Each of its processes takes a second of the processor to start.
-	daemonAs(t, m.as, m.lmtp, m.command("master"), 3*patience)
+	rig.DaemonAs(t, m.as, m.lmtp, m.command("master"), 3*rig.Patience)
 	for _, member := range []string{"ann@far.example", "zoe@far.example"} {
 		send(t, s, member, "news-join@lists.example", "From: "+member+"\nTo: news-join@lists.example\nSubject: join\nMessage-ID: <join-"+member+">\n\n\n")
 		address := token.FindString(sent(t, far, member, "news-confirm"))
@@ -170,12 +170,12 @@ func TestMailmanRunsAMailingList(t *testing.T) {
 	send(t, s, "ann@far.example", "news@lists.example", "From: ann@far.example\nTo: news@lists.example\nSubject: a post\nMessage-ID: <1@far.example>\n\nHello, list.\n")
 	sent(t, far, "zoe@far.example", "Hello, list.")
 	sent(t, far, "ann@far.example", "Hello, list.")
-	event(t, s, "failed", "rcpt", "gone@far.example")
-	event(t, s, "delivered", "rcpt", "news-bounces+gone=far.example@lists.example", "channel", "lmtp")
+	rig.Event(t, s, "failed", "rcpt", "gone@far.example")
+	rig.Event(t, s, "delivered", "rcpt", "news-bounces+gone=far.example@lists.example", "channel", "lmtp")
 	// The report waits for Mailman's bounce runner, which does not run here; its own detector
 	// finds the member in it, as a permanent failure.
 	var found string
-	await(t, "bounce in Mailman's queue", func() bool {
+	rig.Await(t, "bounce in Mailman's queue", func() bool {
 		files, err := filepath.Glob(m.dir + "/queue/bounces/*.pck")
 		if err != nil || len(files) == 0 {
 			return false
@@ -190,5 +190,5 @@ func TestMailmanRunsAMailingList(t *testing.T) {
 	assert.Contains(t, mail(t, s.Maildir("boss"), 1)[0], "May I?")
 	assert.Equal(t, ours(t, s.Config(), "talk@lists.example"), "rejected", "before the list is made")
 	m.do(t, "create", "talk@lists.example")
-	await(t, "recipient of a new list", func() bool { return ours(t, s.Config(), "talk@lists.example") == m.lmtp+" talk@lists.example" })
+	rig.Await(t, "recipient of a new list", func() bool { return ours(t, s.Config(), "talk@lists.example") == m.lmtp+" talk@lists.example" })
 }

@@ -12,6 +12,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -24,8 +25,8 @@ var confirm = regexp.MustCompile(`news\+confsub-[^@ ]+@lists\.example`)
 // reach mlmmj: the configuration is that of docs/mailing-list-managers.md.
 func TestMlmmjRunsAMailingList(t *testing.T) {
 	t.Parallel()
-	needs(t, "/usr/bin/mlmmj-receive", "mlmmj")
-	spool := shortDir(t)
+	rig.Needs(t, "/usr/bin/mlmmj-receive")
+	spool := rig.ShortDir(t)
 	list := filepath.Join(spool, "news")
 	far := &peer.Sink{Rcpt: func(address string, _ int) string {
 		if strings.HasPrefix(address, "gone@") {
@@ -33,8 +34,7 @@ func TestMlmmjRunsAMailingList(t *testing.T) {
 		}
 		return ""
 	}}
-	assert.Must(t, far.Start())
-	t.Cleanup(far.Close)
+	rig.Sink(t, far)
 	made := exec.Command("/usr/bin/mlmmj-make-ml", "-L", "news", "-s", spool)
 	made.Stdin = strings.NewReader("lists.example\nboss@mx.example.org\nen\n")
 	out, err := made.CombinedOutput()
@@ -78,7 +78,7 @@ func TestMlmmjRunsAMailingList(t *testing.T) {
 	to("zoe@far.example", "Hello, list.")
 	to("ann@far.example", "Hello, list.")
 	// The report about the one who is gone is with the list.
-	await(t, "bounce", func() bool {
+	rig.Await(t, "bounce", func() bool {
 		found, err := filepath.Glob(filepath.Join(list, "bounce", "gone=far.example*"))
 		return err == nil && len(found) > 0
 	})

@@ -23,6 +23,7 @@ import (
 
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 )
 
 // signedDomain is the domain whose key the tests have, below selector sel.
@@ -133,35 +134,6 @@ func (k *domainKey) records() zone {
 	}
 }
 
-// daemon starts a filter that is a program of Debian, and waits until it listens.
-func daemon(t *testing.T, addr string, cmd *exec.Cmd) {
-	t.Helper()
-	var log lockedBuffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	assert.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("the end of the log of %s:\n%s", cmd.Path, tail(log.String()))
-		}
-	})
-	awaitPort(t, addr)
-}
-
-// needs skips a test without a program, or without root, which a mount namespace wants.
-func needs(t *testing.T, programs ...string) {
-	t.Helper()
-	for _, p := range programs {
-		if _, err := os.Stat(p); err != nil {
-			t.Skipf("needs Debian's %s", filepath.Base(p))
-		}
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
-}
-
 // libmilterAddr is an address as libmilter's programs have it.
 func libmilterAddr(addr string) string {
 	host, port, _ := net.SplitHostPort(addr)
@@ -184,7 +156,7 @@ const nameserver = "127.53.99.1"
 // their own, and returns the setting for them.
 func startDKIM(t *testing.T, k *domainKey) (milters string) {
 	t.Helper()
-	needs(t, "/usr/sbin/opendkim", "/usr/sbin/opendmarc", "/usr/bin/unshare")
+	rig.Needs(t, "/usr/sbin/opendkim", "/usr/sbin/opendmarc", "/usr/bin/unshare")
 	dir := t.TempDir()
 	k.records().serve(t, nameserver+":53")
 	resolv := writeLines(t, filepath.Join(dir, "resolv.conf"), "nameserver "+nameserver, "options timeout:1")
@@ -192,25 +164,25 @@ func startDKIM(t *testing.T, k *domainKey) (milters string) {
 		script := "mount --bind " + resolv + " /etc/resolv.conf && exec \"$@\""
 		return exec.Command("/usr/bin/unshare", append([]string{"--mount", "sh", "-c", script, "sh"}, argv...)...)
 	}
-	sign, policy := assert.Get(peer.FreeAddr())(t), assert.Get(peer.FreeAddr())(t)
+	sign, policy := rig.FreeAddr(t), rig.FreeAddr(t)
 	conf := writeLines(t, filepath.Join(dir, "opendkim.conf"), "Socket "+libmilterAddr(sign), "Mode sv", "Domain "+signedDomain, "Selector sel",
 		"KeyFile "+k.file(t, dir), "InternalHosts "+writeLines(t, filepath.Join(dir, "internal"), "192.0.2.99"), "Canonicalization relaxed/simple",
 		"AlwaysAddARHeader yes", "Background no", "Syslog no", "UserID root", "RequireSafeKeys no", "Nameservers "+nameserver, "TemporaryDirectory "+dir)
-	daemon(t, sign, private("/usr/sbin/opendkim", "-f", "-x", conf))
+	rig.Daemon(t, sign, private("/usr/sbin/opendkim", "-f", "-x", conf))
 	conf = writeLines(t, filepath.Join(dir, "opendmarc.conf"), "Socket "+libmilterAddr(policy), "AuthservID mta.example", "TrustedAuthservIDs mta.example",
 		"RejectFailures true", "IgnoreAuthenticatedClients true", "Background no", "Syslog no", "UserID root",
 		"IgnoreHosts "+writeLines(t, filepath.Join(dir, "ignore"), "192.0.2.99"), "PublicSuffixList "+writeLines(t, filepath.Join(dir, "suffixes"), "example"))
-	daemon(t, policy, private("/usr/sbin/opendmarc", "-f", "-c", conf))
+	rig.Daemon(t, policy, private("/usr/sbin/opendmarc", "-f", "-c", conf))
 	return "inet:" + sign + " inet:" + policy
 }
 
 // startRspamd starts rspamd as one process that scans by itself.
 func startRspamd(t *testing.T, k *domainKey) (milters string) {
 	t.Helper()
-	needs(t, "/usr/bin/rspamd")
+	rig.Needs(t, "/usr/bin/rspamd")
 	dir := t.TempDir()
 	assert.Must(t, os.Chmod(filepath.Dir(dir), 0o755))
-	addr, server := assert.Get(peer.FreeAddr())(t), assert.Get(peer.FreeAddr())(t)
+	addr, server := rig.FreeAddr(t), rig.FreeAddr(t)
 	k.records().serve(t, server)
 	local := filepath.Join(dir, "local.d")
 	for name, lines := range map[string][]string{
@@ -231,7 +203,7 @@ func startRspamd(t *testing.T, k *domainKey) (milters string) {
 		writeLines(t, filepath.Join(local, name), lines...)
 	}
 	assert.Must(t, os.MkdirAll(filepath.Join(dir, "db"), 0o755))
-	daemon(t, addr, exec.Command("/usr/bin/rspamd", "-f", "-i", "-c", "/etc/rspamd/rspamd.conf", "--var=LOCAL_CONFDIR="+dir,
+	rig.Daemon(t, addr, exec.Command("/usr/bin/rspamd", "-f", "-i", "-c", "/etc/rspamd/rspamd.conf", "--var=LOCAL_CONFDIR="+dir,
 		"--var=DBDIR="+filepath.Join(dir, "db"), "--var=RUNDIR="+dir, "--var=LOGDIR="+dir))
 	return "inet:" + addr
 }

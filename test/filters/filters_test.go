@@ -15,21 +15,18 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
 var update = flag.Bool("update", false, "write testdata/outcomes.txt")
 
-const (
-	patience = 60 * time.Second // on a loaded machine
-	python   = "/usr/bin/python3"
-)
+const python = "/usr/bin/python3"
 
 var bin string
 
@@ -68,7 +65,7 @@ func startFilter(t *testing.T) *filter {
 	if err := exec.Command(python, "-c", "import Milter").Run(); err != nil {
 		t.Skip("needs Debian's python3-milter")
 	}
-	f := &filter{t: t, dir: t.TempDir(), addr: assert.Get(peer.FreeAddr())(t)}
+	f := &filter{t: t, dir: t.TempDir(), addr: rig.FreeAddr(t)}
 	assert.Must(t, os.WriteFile(filepath.Join(f.dir, "heard"), nil, 0o644))
 	f.do(&Case{Acts: map[string][][]string{}})
 	f.start()
@@ -83,28 +80,18 @@ func (f *filter) start() {
 	f.cmd = exec.Command(python, "testdata/filter.py", "inet:"+port+"@127.0.0.1", filepath.Join(f.dir, "case"), filepath.Join(f.dir, "heard"))
 	f.cmd.Stderr = os.Stderr
 	assert.Must(f.t, f.cmd.Start())
-	awaitPort(f.t, f.addr)
+	rig.Await(f.t, "filter that listens", func() bool {
+		c, err := net.Dial("tcp", f.addr)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
 }
 
 func (f *filter) stop() {
 	_ = f.cmd.Process.Kill() // it may have ended by itself
 	_ = f.cmd.Wait()
-}
-
-// awaitPort waits until a port that greets nobody is listened on.
-func awaitPort(t *testing.T, addr string) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = c.Close()
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond) // a port has no event to wait for
-	}
 }
 
 // do has the filter do what a case wants, from the next connection on.
@@ -131,9 +118,7 @@ func (f *filter) log() (list [][]string) {
 // startOurs starts our system with filters.
 func startOurs(t *testing.T, milters string) *server {
 	t.Helper()
-	sink := &peer.Sink{}
-	assert.Must(t, sink.Start())
-	t.Cleanup(sink.Close)
+	sink := rig.Sink(t, &peer.Sink{})
 	ca := peer.NewCA(t, "test")
 	cert, key := ca.Pair("mta.example")
 	s := &suite.Suite{Bin: bin, Dir: t.TempDir(), Hostname: "mta.example", Settings: map[string]string{
@@ -141,13 +126,7 @@ func startOurs(t *testing.T, milters string) *server {
 		"RELAYNETS": "0.0.0.0/0", "MILTERTIME": "5s", "MILTERCONTENTTIME": "5s",
 	}, Files: map[string]string{"routes": ". smtp!" + sink.RouteHost() + "\n"}}
 	assert.Must(t, s.Init())
-	assert.Must(t, s.Start())
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the end of our log:\n%s", tail(s.Log()))
-		}
-		assert.NoError(t, s.Stop())
-	})
+	rig.Start(t, s)
 	o := &server{name: "ours", addr: s.SMTPAddr, sink: sink, tls: &tls.Config{ServerName: "mta.example", RootCAs: ca.Pool()}}
 	discarded, frozen := 0, 0
 	o.begin = func(string) { discarded, frozen = s.Count("discarded"), s.Count("frozen") }
@@ -163,40 +142,23 @@ func startOurs(t *testing.T, milters string) *server {
 	return o
 }
 
-func tail(text string) string { return text[max(0, len(text)-4000):] }
-
 // startPostfix starts Debian's Postfix with filters; nil: it is not installed.
 func startPostfix(t *testing.T, milters string) *server {
 	t.Helper()
 	if _, err := os.Stat(peer.PostfixMaster); err != nil || os.Geteuid() != 0 {
 		return nil
 	}
-	sink := &peer.Sink{}
-	assert.Must(t, sink.Start())
-	t.Cleanup(sink.Close)
+	sink := rig.Sink(t, &peer.Sink{})
 	ca := peer.NewCA(t, "test")
 	cert, key := ca.Pair("mta.example")
-	dir := assert.Get(os.MkdirTemp("", "pf-"))(t) // its name has to be short
-	addr := assert.Get(peer.FreeAddr())(t)
-	p := &peer.Postfix{Log: true, Dir: dir, Listen: addr, RelayHost: sink.RouteHost(), Settings: []string{
+	addr := rig.FreeAddr(t)
+	p := &peer.Postfix{Log: true, Dir: rig.ShortDir(t), Listen: addr, RelayHost: sink.RouteHost(), Settings: []string{
 		"myhostname = mta.example", "smtpd_milters = " + milters, "smtpd_authorized_xclient_hosts = 127.0.0.0/8", "smtpd_error_sleep_time = 0",
 		"smtpd_tls_cert_file = " + cert, "smtpd_tls_key_file = " + key, "smtpd_tls_security_level = may", "smtpd_tls_ciphers = medium",
 		"mynetworks = 0.0.0.0/0", "milter_command_timeout = 5s", "milter_connect_timeout = 5s", "milter_content_timeout = 5s", "smtpd_delay_reject = yes",
 		"smtpd_peername_lookup = yes", "smtpd_forbid_bare_newline = no", "smtpd_client_connection_rate_limit = 0", "milter_macro_v = zmailer",
 	}}
-	cmd := assert.Get(p.Command())(t)
-	var log lockedBuffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	assert.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("the end of Postfix's log:\n%s", tail(log.String()))
-		}
-		assert.NoError(t, os.RemoveAll(dir))
-	})
-	assert.Must(t, peer.AwaitListener(addr, patience))
+	log := rig.Postfix(t, p, nil)
 	o := &server{name: "Postfix", addr: addr, sink: sink, tls: &tls.Config{ServerName: "mta.example", RootCAs: ca.Pool()}}
 	// A line about a case may come when the next one has begun: the greeting tells them apart.
 	var held, discarded *regexp.Regexp
@@ -214,23 +176,6 @@ func startPostfix(t *testing.T, milters string) *server {
 		return ""
 	}
 	return o
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // client is one SMTP session.
@@ -282,7 +227,7 @@ func (s *server) outcome(t *testing.T, c *Case, number int) (facts []string) {
 	s.begin(helo)
 	conn := assert.Get(net.Dial("tcp", s.addr))(t)
 	defer conn.Close()
-	assert.Must(t, conn.SetDeadline(time.Now().Add(patience)))
+	assert.Must(t, conn.SetDeadline(time.Now().Add(rig.Patience)))
 	k := &client{conn, bufio.NewReader(conn)}
 	id := fmt.Sprintf("<%d.%s@client.example>", number, s.name)
 	message := "From: " + c.From + "\nDate: Mon, 2 Jan 2006 15:04:05 -0700\nMessage-ID: " + id + "\n" + c.Message
@@ -382,7 +327,7 @@ func (s *server) outcome(t *testing.T, c *Case, number int) (facts []string) {
 // fate waits for what becomes of an accepted message.
 func (s *server) fate(t *testing.T, id string) []string {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(rig.Patience); ; {
 		list := s.sink.Messages()
 		i := slices.IndexFunc(list, func(m *peer.Message) bool { return bytes.Contains(m.Data, []byte(id)) })
 		if i >= 0 {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"zmailer/internal/run/assert"
+	"zmailer/test/rig"
 )
 
 // limit ends a wait that should never take long.
@@ -154,18 +155,10 @@ func run(t testing.TB, who *syscall.Credential, stdin string, argv ...string) st
 	return string(out)
 }
 
-// shortDir returns a directory whose path is short enough for sockets.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	dir := assert.Get(os.MkdirTemp("", "zl"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 // postgres starts PostgreSQL with an empty database.
 func postgres(t testing.TB) *server {
 	initdb := find(t, "/usr/lib/postgresql/*/bin/initdb", "postgresql")
-	dir := shortDir(t)
+	dir := rig.ShortDir(t)
 	who := as(t, "postgres", dir)
 	run(t, who, "", initdb, "-D", dir+"/data", "-U", "mail", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
 	s := &server{t: t, user: who, end: syscall.SIGQUIT, network: "unix", address: dir + "/.s.PGSQL.5432", argv: []string{
@@ -190,7 +183,7 @@ func (s *server) psql(statements string) string {
 // mariadb starts MariaDB with an empty database.
 func mariadb(t testing.TB) *server {
 	daemon := find(t, "/usr/sbin/mariadbd", "mariadb-server")
-	dir := shortDir(t)
+	dir := rig.ShortDir(t)
 	who := as(t, "mysql", dir)
 	run(t, who, "", "/usr/bin/mariadb-install-db", "--no-defaults", "--datadir="+dir+"/data", "--skip-test-db",
 		"--auth-root-authentication-method=normal", "--innodb-flush-log-at-trx-commit=0", "--innodb-log-file-size=4M")
@@ -213,7 +206,7 @@ func (s *server) mysql(statements string) string {
 // redis starts Redis, empty.
 func redis(t testing.TB) *server {
 	daemon := find(t, "/usr/bin/redis-server", "redis-server")
-	dir := shortDir(t)
+	dir := rig.ShortDir(t)
 	s := &server{t: t, end: syscall.SIGTERM, network: "unix", address: dir + "/s", argv: []string{
 		daemon, "--port", "0", "--unixsocket", dir + "/s", "--save", "", "--appendonly", "no", "--dir", dir,
 	}}

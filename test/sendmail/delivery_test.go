@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/assert"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -17,7 +18,7 @@ const nobody = 65534
 // Loc1, Loc3, Loc4, Loc5: what a recipient and a sender see of mail that other users submit. One
 // system serves all of it.
 func TestLoc1345DeliveredMail(t *testing.T) {
-	s := &suite.Suite{Bin: bin, Dir: openDir(t), Users: []string{"alice", "bob", "carol"}}
+	s := &suite.Suite{Bin: bin, Dir: rig.Dir(t), Users: []string{"alice", "bob", "carol"}}
 	assert.Must(t, s.Init())
 	assert.Must(t, s.Start())
 	t.Cleanup(func() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"zmailer/internal/run/assert"
+	"zmailer/test/rig"
 )
 
 // documented returns the flags of the table in docs/submit.md as they are written there.
@@ -38,7 +39,7 @@ func documented(t *testing.T) []string {
 func TestLoc4EveryDocumentedFlagIsTaken(t *testing.T) {
 	values := strings.NewReplacer("ADDRESS", "me@x.example", "FILE", "file", "NAME", "Me", "LABEL", "label", "MODE", "m", "WHEN", "success,delay",
 		"OPTION=VALUE", "QueueLA=5", "VALUE", "QueueLA=5", "PROTOCOL", "local", "-P N", "-P 1", "USER", "user", "HOST", "far.example", "SENDER", "joe", "ID", "S1A2")
-	dir := openDir(t)
+	dir := rig.Dir(t)
 	// Of zmctl only the arguments are of interest: -bd is not to start anything.
 	zmctl := filepath.Join(dir, "zmctl")
 	assert.Must(t, os.WriteFile(zmctl, []byte("#!/bin/sh\necho \"zmctl $*\"\n"), 0o755))

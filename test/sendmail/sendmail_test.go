@@ -18,6 +18,7 @@ import (
 
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/run/assert"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -56,7 +57,7 @@ type mta struct {
 // ours returns the sendmail that is tested.
 func ours(t *testing.T) *mta {
 	t.Helper()
-	dir := openDir(t)
+	dir := rig.Dir(t)
 	po := filepath.Join(dir, "postoffice")
 	conf := filepath.Join(dir, "conf")
 	cmd := exec.Command(filepath.Join(bin, "zmctl"), "--postoffice", po, "init", "--config-dir", conf)
@@ -109,7 +110,7 @@ func postfix(t *testing.T) *mta {
 	if err != nil {
 		t.Skip(err)
 	}
-	dir := openDir(t)
+	dir := rig.Dir(t)
 	conf, queue := filepath.Join(dir, "conf"), filepath.Join(dir, "queue")
 	main := fmt.Sprintf("compatibility_level = 3.6\nqueue_directory = %s\ndata_directory = %s/data\nmyhostname = mta.example\n"+
 		"mail_owner = postfix\nsetgid_group = postdrop\nmaillog_file = /dev/stdout\n", queue, dir)
@@ -170,14 +171,6 @@ func maildropped(t *testing.T, conf, name string) message {
 func wrap(t *testing.T, path, settings, program string) {
 	t.Helper()
 	assert.Must(t, os.WriteFile(path, []byte("#!/bin/sh\n"+settings+" exec "+program+" \"$@\"\n"), 0o755))
-}
-
-// openDir returns a directory of the test that every user may enter.
-func openDir(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	assert.Must(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)))
-	return dir
 }
 
 func login(t *testing.T) string {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -135,36 +136,12 @@ func startServer(t *testing.T) *server {
 }
 
 func startPostfix(t *testing.T) *server {
-	if _, err := os.Stat(peer.PostfixMaster); err != nil {
-		t.Skip("Postfix is not installed")
-	}
-	addr, err := peer.FreeAddr()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "postfix-") // its name has to be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &peer.Postfix{Dir: dir, Listen: addr, RelayHost: "[127.0.0.1]:9", Settings: []string{
+	addr := rig.FreeAddr(t)
+	p := &peer.Postfix{Dir: rig.ShortDir(t), Listen: addr, RelayHost: "[127.0.0.1]:9", Settings: []string{
 		"smtpd_error_sleep_time = 0", "smtpd_hard_error_limit = 1000", "smtpd_soft_error_limit = 1000", "message_size_limit = 1048576",
 		"defer_transports = smtp", "smtpd_authorized_xclient_hosts = 127.0.0.0/8", "smtpd_client_connection_rate_limit = 0",
 		"smtputf8_enable = yes", "smtpd_helo_required = yes"}}
-	cmd, err := p.Command()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-		os.RemoveAll(dir)
-	})
-	if err := peer.AwaitListener(addr, patience); err != nil {
-		t.Fatal(err)
-	}
+	rig.Postfix(t, p, nil)
 	return &server{ports: map[string]string{"mx": addr}, postfix: true}
 }
 

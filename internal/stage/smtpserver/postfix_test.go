@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"zmailer/internal/run/assert"
-	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 )
 
 // policyZone is the DNS of comparisons with Postfix. 198.51.100.0/24 are clients.
@@ -50,12 +50,8 @@ func inNamespace(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 // startPolicyPostfix starts a Postfix whose restrictions depend on the recipient.
 func startPolicyPostfix(t *testing.T, restrictions map[string]string, settings ...string) string {
 	t.Helper()
-	if _, err := os.Stat(peer.PostfixMaster); err != nil || os.Getuid() != 0 {
-		t.Skip("Postfix is not installed, or not root")
-	}
-	addr := assert.Get(peer.FreeAddr())(t)
-	dir := assert.Get(os.MkdirTemp("", "pf-"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	rig.Needs(t, peer.PostfixMaster)
+	addr, dir := rig.FreeAddr(t), rig.ShortDir(t)
 	var table strings.Builder
 	var classes []string
 	for to, list := range restrictions {
@@ -73,19 +69,7 @@ func startPolicyPostfix(t *testing.T, restrictions map[string]string, settings .
 		"smtpd_client_connection_rate_limit = 0", "smtpd_relay_restrictions = permit_mynetworks, reject_unauth_destination",
 		"smtpd_recipient_restrictions = check_recipient_access texthash:" + file,
 	}, settings...)}
-	cmd := inNamespace(t, assert.Get(p.Command())(t))
-	log := &logtest.Buffer{}
-	cmd.Stdout, cmd.Stderr = log, log
-	assert.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-		if t.Failed() {
-			text := log.String()
-			t.Logf("Postfix:\n%s", text[max(0, len(text)-3000):])
-		}
-	})
-	assert.Must(t, peer.AwaitListener(addr, logtest.Patience))
+	rig.Postfix(t, p, func(cmd *exec.Cmd) *exec.Cmd { return inNamespace(t, cmd) })
 	return addr
 }
 
@@ -139,9 +123,7 @@ func TestRestrictionsAnswerAsPostfix(t *testing.T) {
 		"reject_unknown_reverse_client_hostname":              {client("198.51.100.10")},
 		"check_client_access texthash:" + clients + " reject": {client("198.51.99.3")},
 	}
-	if _, err := os.Stat(peer.PostfixMaster); err != nil || os.Getuid() != 0 {
-		t.Skip("Postfix is not installed, or not root")
-	}
+	rig.Needs(t, peer.PostfixMaster)
 	_, server := checkstest.ServeAt(t, nameServer, policyZone...)
 	theirs := map[string]string{}
 	var ours strings.Builder

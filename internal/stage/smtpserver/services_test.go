@@ -24,29 +24,8 @@ import (
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 )
-
-// daemon runs a program until the test ends, and waits until it listens.
-func daemon(t *testing.T, addr string, cmd *exec.Cmd) {
-	t.Helper()
-	log := &logtest.Buffer{}
-	cmd.Stdout, cmd.Stderr = log, log
-	assert.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("%s:\n%.3000s", cmd.Path, log)
-		}
-	})
-	tries(t, 10*time.Millisecond, func() error { // it says nothing when it listens
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err
-	})
-}
 
 // tries calls f until it returns no error.
 func tries(t *testing.T, every time.Duration, f func() error) {
@@ -64,17 +43,6 @@ func tries(t *testing.T, every time.Duration, f func() error) {
 		case <-deadline:
 			t.Fatal(err)
 		}
-	}
-}
-
-// needs skips the test without a program.
-func needs(t *testing.T, program string) {
-	t.Helper()
-	if _, err := os.Stat(program); err != nil {
-		t.Skip(program + " is not installed")
-	}
-	if os.Getuid() != 0 {
-		t.Skip("not root")
 	}
 }
 
@@ -142,14 +110,14 @@ func (r *running) rcpt(addr, client, helo, from, to string) (rcpt, data string) 
 
 // The real postgrey defers our clients as it defers Postfix's, and lets them in afterwards.
 func TestPostgreyAnswersUsAsPostfix(t *testing.T) {
-	needs(t, "/usr/sbin/postgrey")
+	rig.Needs(t, "/usr/sbin/postgrey")
 	checkstest.ServeAt(t, nameServer, policyZone...)
 	grey := func() string {
 		addr := assert.Get(peer.FreeAddr())(t)
 		dir := t.TempDir()
 		owner := assert.Get(user.Lookup("postgrey"))(t)
 		assert.Must(t, exec.Command("chown", "-R", owner.Uid, dir).Run(), os.Chmod(filepath.Dir(dir), 0o755))
-		daemon(t, addr, exec.Command("/usr/sbin/postgrey", "--inet="+addr, "--dbdir="+dir, "--delay=1", "--pidfile="+dir+"/pid", "--hostname=bench.example"))
+		rig.Daemon(t, addr, exec.Command("/usr/sbin/postgrey", "--inet="+addr, "--dbdir="+dir, "--delay=1", "--pidfile="+dir+"/pid", "--hostname=bench.example"))
 		return addr
 	}
 	theirs, ours := grey(), grey()
@@ -179,7 +147,7 @@ func TestPostgreyAnswersUsAsPostfix(t *testing.T) {
 
 // The real policyd-spf refuses and marks our mail as it does Postfix's.
 func TestPolicydSPFAnswersUsAsPostfix(t *testing.T) {
-	needs(t, "/usr/bin/policyd-spf")
+	rig.Needs(t, "/usr/bin/policyd-spf")
 	checkstest.ServeAt(t, nameServer, append([]string{
 		`good.test. 60 TXT "v=spf1 ip4:198.51.100.7 -all"`, `soft.test. 60 TXT "v=spf1 ~all"`,
 	}, policyZone...)...)
@@ -207,7 +175,7 @@ func TestPolicydSPFAnswersUsAsPostfix(t *testing.T) {
 
 // The real policyd-rate-limit counts our mail as it counts Postfix's, at DATA.
 func TestPolicydRateLimitAnswersUsAsPostfix(t *testing.T) {
-	needs(t, "/usr/bin/policyd-rate-limit")
+	rig.Needs(t, "/usr/bin/policyd-rate-limit")
 	checkstest.ServeAt(t, nameServer, policyZone...)
 	limit := func() string {
 		addr := assert.Get(peer.FreeAddr())(t)
@@ -242,7 +210,7 @@ smtp_credentials: null
 delay_to_close: 300
 count_mode: 0
 `, dir+"/pid", dir+"/db", host, port)})
-		daemon(t, addr, exec.Command("/usr/bin/policyd-rate-limit", "--file", filepath.Join(conf, "conf.yaml")))
+		rig.Daemon(t, addr, exec.Command("/usr/bin/policyd-rate-limit", "--file", filepath.Join(conf, "conf.yaml")))
 		return addr
 	}
 	theirs, ours := limit(), limit()
@@ -312,7 +280,7 @@ func TestActionsOfPolicyServicesAnswerAsPostfix(t *testing.T) {
 	actions := []string{"OK", "DUNNO", "dunno", "REJECT", "REJECT no such thing", "reject 5.3.2 custom", "DEFER", "DEFER 4.2.2 later", "DEFER_IF_PERMIT try later",
 		"DEFER_IF_REJECT x", "451 4.3.0 busy", "451 busy", "550 5.1.1 no", "554 no code", "WARN look", "INFO look", "PREPEND X-Seen: yes",
 		"REDIRECT other@here.test", "BCC copy@here.test", "FILTER smtp:[127.0.0.1]:10025", "FILTER smtp:", "HOLD check it", "DISCARD gone", "521 5.7.1 away", "550 5.1.7 x", "550 5.1.8 x", "550 5.1.9 x", "550 5.1.3 x", "450 4.1.10 x", "42", "DEFER_IF_PERMIT 4.2.0 Greylisted, see http://x/y"}
-	needs(t, peer.PostfixMaster)
+	rig.Needs(t, peer.PostfixMaster)
 	checkstest.ServeAt(t, nameServer, policyZone...)
 	service := script(t, func(request map[string]string) string {
 		state, n, _ := strings.Cut(strings.TrimSuffix(request["sender"], "@good.test"), ".")

@@ -20,6 +20,7 @@ import (
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/table/text"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 )
 
 // patience bounds each wait for Postfix.
@@ -28,12 +29,8 @@ const patience = 60 * time.Second
 // postfixOf starts a Postfix with the same maps, whose every transport leads to a sink.
 func postfixOf(t *testing.T, w *world, sink *peer.Sink) (addr string, p *peer.Postfix) {
 	t.Helper()
-	if _, err := os.Stat(peer.PostfixMaster); err != nil || os.Geteuid() != 0 {
-		t.Skip("Postfix is not installed, or we are not root")
-	}
-	dir := assert.Get(os.MkdirTemp("/tmp", "rules"))(t)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	assert.Must(t, os.Chmod(dir, 0o755))
+	rig.Needs(t, peer.PostfixMaster)
+	dir := rig.ShortDir(t)
 	table := func(name string, keys []string, value func(key string) string) string {
 		var b strings.Builder
 		for _, key := range keys {
@@ -59,13 +56,7 @@ func postfixOf(t *testing.T, w *world, sink *peer.Sink) (addr string, p *peer.Po
 		"recipient_delimiter = +", "smtpd_error_sleep_time = 0", "smtpd_hard_error_limit = 100000",
 		"smtpd_junk_command_limit = 100000", "notify_classes =", "smtp_tls_security_level =", "smtpd_tls_security_level =",
 	}}
-	cmd := assert.Get(p.Command())(t)
-	assert.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-	})
-	assert.Must(t, peer.AwaitListener(addr, patience))
+	rig.Postfix(t, p, nil)
 	return addr, p
 }
 

@@ -25,7 +25,7 @@ func main() {
 	var o kill.Options
 	fail := flag.Bool("errors", false, "system calls fail; no program is killed")
 	flag.BoolVar(&o.Quick, "quick", false, "each step once, no recoveries, not the whole system")
-	flag.IntVar(&o.Lanes, "lanes", 0, "systems at the same time; 0: 4 for kills, 2 for errors")
+	flag.IntVar(&o.Lanes, "lanes", 0, "systems at the same time; 0: 6 for kills, 3 for errors")
 	flag.DurationVar(&o.Limit, "limit", 4*time.Minute, "what is not reached by then is not covered")
 	flag.StringVar(&o.Only, "only", "", "steps whose `text` holds this: \"router renameat\", \"EIO from router\", \"ta-smtp\"")
 	keep := flag.Bool("keep", false, "leave the systems' directories")
@@ -58,7 +58,7 @@ func run(ctx context.Context, o kill.Options, fail, keep bool) (failed bool, err
 	}
 	if fail {
 		if o.Lanes == 0 {
-			o.Lanes = 2
+			o.Lanes = 3
 		}
 		t, ferr := faults.Run(ctx, faults.Options{Dir: o.Dir, Out: o.Out, Quick: o.Quick, Limit: o.Limit, Only: o.Only, Lanes: o.Lanes})
 		if t == nil {
@@ -67,7 +67,7 @@ func run(ctx context.Context, o kill.Options, fail, keep bool) (failed bool, err
 		table, err = t, ferr
 	} else {
 		if o.Lanes == 0 {
-			o.Lanes = 4
+			o.Lanes = 6 // they wait more than they work
 		}
 		t, kerr := kill.Run(ctx, o)
 		if t == nil {

@@ -182,7 +182,7 @@ func (l *lane) try(ctx context.Context, t Target) *Trial {
 	if err == nil {
 		err = l.work(ctx, trial, whole, l.round(t))
 	}
-	if load.Remembers(t.Path) {
+	if t.Phase == Learning {
 		err = errors.Join(err, l.learn(ctx, trial, whole))
 	}
 	trial.Drained = time.Since(began)
@@ -202,7 +202,7 @@ func (l *lane) round(t Target) func(ctx context.Context, round int) error {
 	switch {
 	case t.Program == load.Operator:
 		return l.load.Operate
-	case load.Remembers(t.Path):
+	case t.Phase == Learning:
 		return func(ctx context.Context, round int) error {
 			return l.load.Send(ctx, round, load.Greylisted, load.Verified)
 		}
@@ -348,10 +348,13 @@ func (l *lane) provoke(t Target) error {
 	return nil
 }
 
-// forget removes a program's copies of tables: its next start writes them, which it does only
+// forget removes a program's copies of tables, and what the scheduler writes for submit: its next start writes them, which it does only
 // if they are not there or differ.
 func (l *lane) forget(program string) error {
 	list, err := filepath.Glob(filepath.Join(l.suite.PostOffice(), postoffice.LastGood, program, "*"))
+	if program == "scheduler" {
+		list = append(list, filepath.Join(l.suite.PostOffice(), ".submit"))
+	}
 	for _, name := range list {
 		if rerr := os.Remove(name); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 			err = errors.Join(err, rerr)

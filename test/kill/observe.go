@@ -80,7 +80,9 @@ func observe(ctx context.Context, bin, dir string) (steps []Step, err error) {
 		case p.Program == load.Operator && ours(p):
 			steps = append(steps, Step{p, Steady, n})
 		case load.Remembers(p.Path):
-			steps = append(steps, Step{p, Steady, 1})
+			steps = append(steps, Step{p, Learning, 1})
+		case steady[p] == 0 && begin[p] == 0 && ours(p) && (strings.HasPrefix(p.Path, "pipe") || strings.HasPrefix(p.Path, "socket")):
+			steps = append(steps, Step{p, Learning, 1}) // a question about a recipient, or its answer
 		}
 	}
 	i.Forget()

@@ -18,6 +18,8 @@ const (
 	Steady Phase = "steady" // with every round of messages
 	Start  Phase = "start"  // when it starts
 	Stop   Phase = "stop"   // when it ends in order
+	// Learning: with mail that smtpserver learns from.
+	Learning Phase = "learning"
 )
 
 // Step is a step that the reference run has seen.
@@ -50,7 +52,7 @@ type Target struct {
 
 func (t Target) String() string {
 	text := fmt.Sprintf("%v, occurrence %d", t.Pair, t.Occurrence)
-	if t.Phase != Steady && t.Phase != "" {
+	if t.Phase == Start || t.Phase == Stop {
 		text += ", at its " + string(t.Phase)
 	}
 	if t.Torn {

@@ -356,7 +356,10 @@ func (j *Journal) Close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.begun && j.ready() && j.open.pins == 0 {
-		// Crash: with the line that follows, all before it is durable.
+		// Crash: with the line that follows, all before it is durable. Without this sync that line
+		// could be on the disk alone, and the next boot would take lines that are missing for mail
+		// that was lost. After an error it is not written: the next boot knows that lines may be
+		// missing.
 		if err := j.open.f.Sync(); err != nil {
 			j.complain(err)
 		} else {

@@ -324,7 +324,8 @@ func (c *changes) write(f *work) error {
 		}
 	}
 	if c.sync {
-		// Crash: as before, or the lines are durable; a tag is never ahead of its line.
+		// Crash: as before, or the lines are durable; a tag is never ahead of its line. After an
+		// error no tag is set: the caller logs it, and the recipients are dealt with again.
 		if err := f.Sync(); err != nil {
 			return err
 		}

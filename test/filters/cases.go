@@ -43,7 +43,7 @@ var stages = map[string]bool{"negotiate": true, "connect": true, "hello": true, 
 //	sign KIND         relaxed, simple or broken
 //	message TEXT      "(text)*n" repeats text
 //	compare WORD...   heard, offered, or macros STAGE NAME...
-//	use FILTERS       opendkim, rspamd
+//	use FILTERS       opendkim, rspamd, twice, default_action=ACTION
 //	differs REASON
 func ReadCases(name string) (list []*Case, err error) {
 	f, err := os.Open(name)

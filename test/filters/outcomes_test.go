@@ -130,3 +130,22 @@ func TestFiltersComeToTheSameAsWithPostfix(t *testing.T) {
 	compare(t, table, cases, "", startOurs(t, "inet:"+f.addr), startPostfix(t, "inet:"+f.addr), f)
 	write(t, table, cases)
 }
+
+// What a second filter sees, and what becomes of mail while a filter is in trouble, with the
+// options of one filter written in the same way on both sides.
+func TestSettingsOfFiltersComeToTheSameAsWithPostfix(t *testing.T) {
+	cases := assert.Get(ReadCases("testdata/cases.txt"))(t)
+	table := readOutcomes(t)
+	f := startFilter(t)
+	settings := map[string]string{"twice": "inet:" + f.addr + ", inet:" + f.addr}
+	for _, action := range []string{"accept", "reject", "tempfail", "quarantine"} {
+		use := "default_action=" + action
+		settings[use] = "{ inet:" + f.addr + ", connect_timeout=10s, command_timeout=1s, content_timeout=1s, " + use + " }"
+	}
+	for use, milters := range settings {
+		t.Run(use, func(t *testing.T) {
+			compare(t, table, cases, use, startOurs(t, milters), startPostfix(t, milters), f)
+		})
+	}
+	write(t, table, cases)
+}

@@ -35,7 +35,8 @@ func AwaitListener(addr string, limit time.Duration) error {
 	for {
 		c, err := net.DialTimeout("tcp", addr, time.Second)
 		if err == nil {
-			_ = c.SetDeadline(deadline)
+			// A process that was slow to start may greet the next connection.
+			_ = c.SetDeadline(time.Now().Add(min(time.Until(deadline), 15*time.Second)))
 			_, err = c.Read(make([]byte, 512))
 			c.Close()
 			if err == nil {

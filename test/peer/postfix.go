@@ -69,6 +69,24 @@ func (p *Postfix) Queue() string { return filepath.Join(p.Dir, "queue") }
 // Config returns the directory of main.cf, for Postfix's commands.
 func (p *Postfix) Config() string { return filepath.Join(p.Dir, "conf") }
 
+// once leaves the last line of each setting. About one that is set twice each process of Postfix
+// warns at its start. Where the log is postlogd's, a socket that holds ten lines, that
+// may fill it before master has started postlogd: master waits for room then, and postlogd for master.
+func once(lines []string) (left []string) {
+	at := map[string]int{}
+	for _, line := range lines {
+		name, _, _ := strings.Cut(line, "=")
+		name = strings.TrimSpace(name)
+		if i, ok := at[name]; ok {
+			left[i] = line
+			continue
+		}
+		at[name] = len(left)
+		left = append(left, line)
+	}
+	return left
+}
+
 func (p *Postfix) write(conf, queue, data string) error {
 	host, port, err := net.SplitHostPort(p.Listen)
 	if err != nil {
@@ -93,7 +111,7 @@ func (p *Postfix) write(conf, queue, data string) error {
 		}
 		lines = append(lines, "transport_maps = texthash:"+file)
 	}
-	if err := os.WriteFile(filepath.Join(conf, "main.cf"), []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(conf, "main.cf"), []byte(strings.Join(once(lines), "\n")+"\n"), 0o644); err != nil {
 		return err
 	}
 	master, err := os.ReadFile("/usr/share/postfix/master.cf.dist")

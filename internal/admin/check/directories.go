@@ -8,6 +8,7 @@ import (
 
 	"zmailer/internal/admin/view"
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
 )
 
@@ -58,6 +59,9 @@ func (x *layout) top() {
 		case e.Name == postoffice.SuspensionFile || e.Name == postoffice.SuspensionFile+".new" || e.Name == "."+postoffice.SuspensionFile+".lock":
 			r.State = "suspensions"
 			r.say("What operators have suspended; zmctl suspend lists and changes it.")
+		case e.Name == lastgood.SubmitFile || e.Name == lastgood.SubmitFile+".new":
+			r.State = "settings of submit"
+			r.say("The scheduler writes it; submit goes by it while zmailer.conf cannot be used.")
 		case durable.IsProbe(e.Name) && f.Info.Mode.IsRegular():
 			r.State = "probe"
 			r.say("A starting program tests rename with it; the next program removes a file that a killed one has left.")

@@ -367,12 +367,15 @@ func TestExpressionsSeeTheWholeNameAlone(t *testing.T) {
 	write("unqualified", "/^[^.]*$/ REJECT needs a dot\n")
 	write("others", "!/@example\\.net$/ REJECT not from there\n")
 	write("network", "/^198\\.51$/ REJECT\n")
+	write("cidr", "192.0.2.0/24 OK\n192.0.2.9 REJECT\n!198.51.100.0/24 REJECT\n")
 	write("ours", "!/@example\\.net$/ x\n")
 	for name, tt := range map[string]struct {
 		rules string
 		facts *Facts
 		want  Action
 	}{
+		"not in a network":                {"check_client_access file:cidr", unauthenticated(func(f *Facts) { f.Client = netip.MustParseAddr("203.0.113.1") }), Reject},
+		"an address behind its network":   {"check_client_access file:cidr", unauthenticated(func(f *Facts) { f.Client = netip.MustParseAddr("192.0.2.9") }), Accept},
 		"a name with dots":                {"check_helo_access regexp:unqualified", unauthenticated(nil), Accept},
 		"a name without":                  {"check_helo_access regexp:unqualified", unauthenticated(func(f *Facts) { f.Helo = "out" }), Reject},
 		"the same in a file":              {"check_helo_access file:unqualified", unauthenticated(nil), Accept},

@@ -152,12 +152,13 @@ func parseAction(text, object, reply string) (outcome, error) {
 	default:
 		n, err := strconv.Atoi(word)
 		switch {
+		case strings.Trim(word, "0123456789") == "" && word != "" && rest == "":
+			// access(5): "an all-numerical result is treated as OK", 550 without a text, too.
+			return outcome{verdict: Verdict{Action: Accept}}, nil
 		case err == nil && len(word) == 3 && word[0] == '4':
 			return coded(Defer, n), nil
 		case err == nil && len(word) == 3 && word[0] == '5':
 			return coded(Reject, n), nil
-		case err == nil && n >= 0:
-			return outcome{verdict: Verdict{Action: Accept}}, nil // "all-numerical: OK"
 		}
 	}
 	return outcome{}, fmt.Errorf("%w %.60q: want OK, DUNNO, REJECT, DEFER, DEFER_IF_PERMIT, DEFER_IF_REJECT, 4NN or 5NN with a text, HOLD, DISCARD, PREPEND, REDIRECT, BCC, FILTER, WARN or INFO", ErrAction, word)

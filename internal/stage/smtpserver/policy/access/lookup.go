@@ -51,9 +51,10 @@ func (s *sources) keys(ctx context.Context, key string, f *Facts) (list []subjec
 	switch key {
 	case "client":
 		_, name, _ := s.clientName(ctx, f) // a name that cannot be looked up is unknown
-		if name != "" {
-			list = append(list, subject{keys: domainKeys(name), text: name})
+		if name == "" {
+			name = "unknown" // Postfix looks that up, too
 		}
+		list = append(list, subject{keys: domainKeys(name), text: name})
 		if f.Client.IsValid() {
 			a := f.Client.Unmap().WithZone("")
 			keys := []string{a.String()}
@@ -63,9 +64,6 @@ func (s *sources) keys(ctx context.Context, key string, f *Facts) (list []subjec
 				}
 			}
 			list = append(list, subject{keys: keys, text: a.String(), addr: a})
-		}
-		if name == "" {
-			name = "unknown"
 		}
 		return list, "<" + name + "[" + f.Client.Unmap().String() + "]>"
 	case "helo":
@@ -159,24 +157,28 @@ func (s *sources) actions(source, key string) (finder, error) {
 type actionList struct {
 	exact   map[string]string // addresses, user@, <>, and names: they count for all below them, too
 	ordered []pattern         // networks and expressions, in the order of the file
+	// cidr: there are networks, so that addresses are tried in the order of the file, too.
+	cidr bool
 }
 
 type pattern struct {
 	net    netip.Prefix
 	expr   *regexp.Regexp
-	not    bool // it is met by what expr does not match
+	not    bool // it is met by what expr does not match, or net does not have
 	action string
 }
 
 func (l *actionList) find(list []subject) (string, bool) {
 	for _, one := range list {
 		for _, k := range one.keys {
-			if text, ok := l.exact[k]; ok {
+			if text, ok := l.exact[k]; ok && !(l.cidr && one.addr.IsValid() && k == one.text) {
 				return text, true
 			}
 		}
 		for _, p := range l.ordered {
-			if p.expr != nil && p.expr.MatchString(one.text) != p.not || p.expr == nil && one.addr.IsValid() && p.net.Contains(one.addr) {
+			switch {
+			case p.expr != nil && p.expr.MatchString(one.text) != p.not,
+				l.cidr && p.expr == nil && one.addr.IsValid() && p.net.Contains(one.addr) != p.not:
 				return p.action, true
 			}
 		}
@@ -244,12 +246,18 @@ func (l *actionList) add(key, line string) error {
 	}
 	word = strings.ToLower(word)
 	if key == "client" {
-		if n, err := netip.ParsePrefix(word); err == nil {
-			l.ordered = append(l.ordered, pattern{net: n.Masked(), action: action})
+		network, not := strings.CutPrefix(word, "!")
+		if n, err := netip.ParsePrefix(network); err == nil {
+			l.ordered, l.cidr = append(l.ordered, pattern{net: n.Masked(), not: not, action: action}), true
 			return nil
 		}
-		if a, err := netip.ParseAddr(word); err == nil {
-			word = a.Unmap().String()
+		if a, err := netip.ParseAddr(network); err == nil {
+			a = a.Unmap().WithZone("")
+			l.ordered, l.cidr = append(l.ordered, pattern{net: netip.PrefixFrom(a, a.BitLen()), not: not, action: action}), l.cidr || not
+			if not {
+				return nil
+			}
+			word = a.String()
 		}
 	}
 	if _, double := l.exact[word]; !double { // access(5), hash: the first one counts

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -235,4 +236,24 @@ func TestOp1PublishedSettingsAreWholeWhereverThePowerFails(t *testing.T) {
 	if len(states) != 3 {
 		t.Errorf("readers found %v", states)
 	}
+}
+
+// Op11: a reload takes no zmailer.conf that is being written: it waits until the last change is over,
+// and refuses a file that has lost all settings.
+func TestOp11HalfWrittenZmailerConfIsNotTaken(t *testing.T) {
+	s := newSite(t, "MAXSIZE=7\n")
+	f := s.follow("scheduler")
+	assert.Must(t, os.Truncate(s.file, 0))
+	if next, err := f.Read(); err == nil {
+		t.Fatalf("an empty file: got %v", next)
+	} else {
+		f.Refuse(err)
+	}
+	s.write("MAXSIZE=8\n")
+	when := assert.Get(os.Stat(s.file))(t).ModTime()
+	next := assert.Get(f.Read())(t)
+	if age := time.Since(when); age < settled {
+		t.Errorf("it was read %v after it was written", age)
+	}
+	assert.Equal(t, assert.Get(next.Size("MAXSIZE", 0))(t), 8, "MAXSIZE")
 }

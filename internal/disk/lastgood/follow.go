@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -68,7 +69,12 @@ func (f *Follower) End() {
 // Read reads zmailer.conf again: the settings by which the program is to go on. Those that need a
 // restart have the values of the start. Accept or Refuse follows.
 func (f *Follower) Read() (*config.Config, error) {
+	f.settle()
 	next, err := f.load()
+	if err == nil && next.Empty() && !f.current.Empty() {
+		// The defaults would have mail for all users of a table returned as for no one.
+		err = &config.Error{File: next.File, Reason: "it has no settings any more, as a file that is just being written", Remedy: "reload again when it is complete"}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +84,29 @@ func (f *Follower) Read() (*config.Config, error) {
 		mixed.SetKeeper(f.store)
 	}
 	return mixed, nil
+}
+
+const (
+	// settled is how old the last change of zmailer.conf must be before it is read, so that a file
+	// that an editor has truncated and is writing is not taken for whole.
+	settled = 100 * time.Millisecond
+	// mostSettle bounds the wait for that, in turns.
+	mostSettle = 20
+)
+
+// settle waits while zmailer.conf is being written.
+func (f *Follower) settle() {
+	for range mostSettle {
+		info, err := os.Stat(f.started.File)
+		if err != nil {
+			return
+		}
+		age := time.Since(info.ModTime())
+		if age < 0 || age >= settled {
+			return
+		}
+		<-time.After(settled - age)
+	}
 }
 
 // Accept notes that the program goes by what was read last, and returns for the log what has

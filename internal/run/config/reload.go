@@ -71,6 +71,16 @@ func ChangeFor(program string, names []string) (c Change) {
 // Source returns the text of File as it was read.
 func (c *Config) Source() []byte { return c.source }
 
+// Empty reports whether File sets nothing.
+func (c *Config) Empty() bool {
+	for _, v := range c.values {
+		if v.line > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // Lines returns some settings as lines of zmailer.conf; those that are not set are left out.
 func (c *Config) Lines(names ...string) (lines []byte) {
 	for _, name := range names {

@@ -149,8 +149,8 @@ func writeLines(t *testing.T, name string, lines ...string) string {
 }
 
 // nameserver is an address of loopback that no program of the machine uses: some filters have
-// no setting for a port.
-const nameserver = "127.53.99.1"
+// no setting for a port. It depends on the process: the tests may run twice on a machine.
+var nameserver = fmt.Sprintf("127.53.%d.%d", os.Getpid()>>8&0xff, os.Getpid()&0xff)
 
 // startDKIM starts opendkim and opendmarc, which ask our name server in a mount namespace of
 // their own, and returns the setting for them.

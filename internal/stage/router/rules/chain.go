@@ -10,6 +10,11 @@ import (
 // MaxDepth is how deep aliases may lead into one another.
 const MaxDepth = 64
 
+// maxRetagged is how often names may be expanded again for another tag, for one recipient: each of
+// some aliases with two tags of its own would double the work. Postfix has a
+// virtual_alias_expansion_limit of 1000.
+const maxRetagged = 1000
+
 // kinds of steps on the way from a recipient to its targets.
 const (
 	inFQDN       = 'f' // fqdnaliases
@@ -74,12 +79,21 @@ func (p trail) chain(last string) string {
 
 // within does one step of the way, once per recipient.
 func (x *expansion) within(f frame, do func() error) error {
-	id := stepID{}
-	for i := range id {
-		id[i] = maphash.Comparable(x.t.seeds[i], f.step)
-	}
+	id := x.t.stepID(f.step)
 	if _, again := x.done[id]; again {
 		return nil
+	}
+	if f.tag != "" {
+		name := x.t.stepID(step{table: f.table, key: f.key})
+		if _, again := x.tagged[name]; again {
+			if x.retagged++; x.retagged > maxRetagged {
+				return x.failText(ErrLoop, x.rcpt, fmt.Sprintf("more than %d tags for names that were found before: %s", maxRetagged, x.path.chain(f.name)))
+			}
+		}
+		if x.tagged == nil {
+			x.tagged = map[stepID]struct{}{}
+		}
+		x.tagged[name] = struct{}{}
 	}
 	if len(x.path) >= MaxDepth {
 		return x.failText(ErrLoop, x.rcpt, fmt.Sprintf("more than %d steps: %s", MaxDepth, x.path.chain(f.name)))
@@ -102,3 +116,10 @@ func (x *expansion) within(f frame, do func() error) error {
 // stepID identifies a step that was done: of a list's members there may be a hundred
 // thousand. That two of n steps have the same is less likely than n*n/2^129.
 type stepID [2]uint64
+
+func (t *Tables) stepID(s step) (id stepID) {
+	for i := range id {
+		id[i] = maphash.Comparable(t.seeds[i], s)
+	}
+	return id
+}

@@ -198,7 +198,11 @@ func (w *world) resolve(to string, path []string, out places) error {
 	}
 	for _, key := range []string{to, base + "@" + domain, "@" + domain} {
 		if list, ok := w.fqdn[key]; ok {
-			if done, err := follow("fqdn "+to, extend(key, list)); done || err != nil {
+			step := to
+			if key[0] != '@' {
+				step = key // with whatever tag
+			}
+			if done, err := follow("fqdn "+step, extend(key, list)); done || err != nil {
 				return err
 			}
 			break

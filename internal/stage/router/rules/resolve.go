@@ -40,11 +40,14 @@ type expansion struct {
 	via     []string            // the same for people
 	done    map[stepID]struct{} // expanded: a second time would give duplicates
 	doneLog []stepID            // the same in order, while logDone
+	tagged  map[stepID]struct{} // expanded with a tag, whatever it was
 	logDone bool                // they may have to be taken back, see apart
 	owner   string              // of the list that is expanded
 	verp    bool
 	dry     bool // only whether there is an error counts
 	brief   bool // lists, included files and users' own aliases are not read
+	// retagged counts names that were expanded again for another tag.
+	retagged int
 	// verifies: the next hop of what is added is to be asked for the recipient.
 	verifies bool
 }
@@ -114,13 +117,16 @@ func (x *expansion) mailbox(m address.Mailbox, final bool) error {
 		}
 		// An address that leads to itself goes on to the other tables.
 		s := step{table: inFQDN, key: key}
+		if ext != "" && x.t.extend.Virtual {
+			s.key, s.tag = key[:len(key)-len(domain)-1-len(ext)]+"@"+domain, ext
+		}
 		switch {
 		case !ok:
 			x.traceStep(m, "fqdnaliases", f, noEntry)
 		case x.path.has(s):
 			x.traceStep(m, "fqdnaliases", f, again)
 		default:
-			if ext != "" && x.t.extend.Virtual {
+			if s.tag != "" {
 				f.values = x.t.extended(f.values, m.Local[:len(m.Local)-len(ext)], domain, ext)
 			}
 			return x.expand(s, m, "fqdnaliases", f)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -194,6 +195,20 @@ func TestDeepAliasesEndAsALoop(t *testing.T) {
 	}
 	if got, want := c.resolve("b10", false), []string{"error nouser b65@mx.example.org 65534", "error nouser b65@mx.example.org 65534"}; !cmp.Equal(got, want) {
 		t.Errorf("wide: got %q, want %q", got, want)
+	}
+}
+
+// Each of two tags at each of 30 levels would make a thousand million addresses.
+func TestTagsThatDoubleAtEachLevelHaveAnEnd(t *testing.T) {
+	var aliases strings.Builder
+	for i := range 30 {
+		fmt.Fprintf(&aliases, "a%d@v.example: a%d+x@v.example, a%d+y@v.example\n", i, i+1, i+1)
+	}
+	c := newConf(t, map[string]string{"fqdnaliases": aliases.String()})
+	c.Rules = withTags(t, c)
+	got := c.resolve("a0@v.example", false)
+	if len(got) > 2*maxRetagged || !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "error loop") }) {
+		t.Errorf("got %d targets, the first %.200q, want an error and at most %d", len(got), got, 2*maxRetagged)
 	}
 }
 

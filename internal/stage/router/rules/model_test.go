@@ -31,7 +31,8 @@ type world struct {
 	aliases   map[string][]string // user, user@domain or @domain
 	users     map[string]bool
 	mailboxes map[string]bool
-	relayed   map[string]bool // empty: not set
+	relayed   map[string]bool
+	relays    bool // there is a table of the relayed recipients, which may be empty
 	// renamed is set when an alias leads to its own name with another tag, where Postfix finds no end.
 	renamed bool
 }
@@ -93,8 +94,8 @@ func newWorld(r *rand.Rand, suffix string) *world {
 		}
 		w.mailboxes[key] = true
 	}
-	if r.IntN(3) > 0 {
-		for range 1 + r.IntN(5) {
+	if w.relays = r.IntN(3) > 0; w.relays {
+		for range r.IntN(6) {
 			key := pick(worldLocals) + "@" + pick(worldDomains[6:8])
 			if r.IntN(6) == 0 {
 				key = key[strings.IndexByte(key, '@'):]
@@ -142,7 +143,7 @@ func (w *world) files() map[string]string {
 		string(text.VirtualMailboxMaps): boxes.String(), string(text.RelayDomains): w.class(ClassRelay),
 		string(text.VirtualUIDMaps): ids, string(text.VirtualGIDMaps): ids,
 	}
-	if len(w.relayed) > 0 {
+	if w.relays {
 		files[string(text.RelayRecipientMaps)] = list(w.relayed, "\n")
 	}
 	return files
@@ -216,7 +217,7 @@ func (w *world) resolve(to string, path []string, out places) error {
 		return nil
 	case ClassRelay:
 		for _, name := range names {
-			if len(w.relayed) == 0 || w.relayed[name+"@"+domain] {
+			if !w.relays || w.relayed[name+"@"+domain] {
 				out["smtp "+to] = true
 				return nil
 			}

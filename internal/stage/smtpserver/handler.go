@@ -32,7 +32,7 @@ func (s *server) newHandler(c session.Client, p session.Peer) session.Handler {
 	// be twice as large for the rest of an idle connection's life.
 	h.tx.server, h.tx.client, h.tx.conn = s, &h.client, p
 	if c.Role == session.RoleReinject {
-		h.tx.filters = &content.Session{} // none: its mail has passed them
+		h.tx.filters = content.NoFilters() // its mail has passed them
 	} else {
 		h.tx.filters = s.filters.Session(s.ctx)
 	}

@@ -40,6 +40,9 @@ func TestReinjectedMailIsFilteredAndPassesNoRuleAgain(t *testing.T) {
 				return
 			}
 			p.content("Subject: x\n\nhello\n", "250")
+			p.say("MAIL FROM:<a@example.net>", "250") // the connection is kept
+			p.say("RSET", "250")
+			p.say("QUIT", "221")
 			assert.Equal(t, strings.Contains(r.only("filtered", "rules skipped", "external"), "\nfiltered\n"), true)
 		})
 	}

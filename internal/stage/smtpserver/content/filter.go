@@ -114,6 +114,9 @@ func (f *Filters) Session(ctx context.Context) *Session {
 	return &Session{Filters: f, ctx: ctx}
 }
 
+// NoFilters returns the session of a client whose mail no filter is asked about.
+func NoFilters() *Session { return &Session{Filters: &Filters{}} }
+
 // Wanted reports whether a filter wants the content.
 func (s *Session) Wanted() bool {
 	return s.failed.Action != access.None || slices.ContainsFunc(s.open, func(f *filterSession) bool { return !f.off })

@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/smtp"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"zmailer/internal/run/assert"
+	"zmailer/test/peer"
+	"zmailer/test/rig"
+	"zmailer/test/suite"
+)
+
+// sandwich starts a system whose mail passes a filter at an address, and goes to a sink from there.
+func sandwich(t *testing.T, sink *peer.Sink, filter, back string) *suite.Suite {
+	t.Helper()
+	return start(t, sink, func(s *suite.Suite) {
+		s.Settings = map[string]string{"CONTENTFILTER": "smtpx!" + filter, "REINJECTLISTEN": back, "ROUTERPOLL": "1s"}
+	})
+}
+
+// killEach kills each program of a system in turn, and waits until it runs again.
+func killEach(t *testing.T, s *suite.Suite) {
+	t.Helper()
+	for _, name := range []string{"smtpserver", "router", "scheduler", "ta-smtp"} {
+		before := assert.Get(s.Processes())(t)
+		runs := func(p suite.Process) bool { return p.Name == name }
+		for _, p := range before {
+			if runs(p) {
+				assert.Must(t, p.Kill())
+			}
+		}
+		await(t, s, "new "+name, func() (bool, error) {
+			now, err := s.Processes()
+			return slices.ContainsFunc(now, func(p suite.Process) bool { return runs(p) && !slices.Contains(before, p) }), err
+		})
+	}
+}
+
+// killAll ends all of a system, agents included, and starts it again.
+func killAll(t *testing.T, s *suite.Suite) {
+	t.Helper()
+	s.Kill()
+	s.Forget()
+	restart(t, s)
+}
+
+// waitsFor waits until a message waits for the filter at an address, as `zmctl why` has it.
+func waitsFor(t *testing.T, s *suite.Suite, host string) {
+	t.Helper()
+	id := event(t, s, "deferred", "channel", "smtpx").Get("id")
+	wantIn(t, zmctl(t, s, "why", id), "smtpx", host)
+}
+
+// Mail that waits for the content filter, that a filter has taken which died before it gave the mail
+// back, and that waits behind the filter arrives once, whichever of our programs are killed meanwhile.
+// The filter is a Postfix: what has its 250 is in its own queue.
+func TestMailPassesAFilterOnceWhoeverIsKilled(t *testing.T) {
+	t.Parallel()
+	rig.Needs(t, peer.PostfixMaster)
+	sink := newSink(t, &peer.Sink{})
+	filter, back := freeAddr(t), freeAddr(t)
+	s := sandwich(t, sink, filter, back)
+	host, port := split(t, back)
+
+	// The filter is away.
+	sendSMTP(t, s, "bob@far.example", "one@sink.example", "Subject: one\n\n1\n")
+	waitsFor(t, s, filter)
+	killEach(t, s)
+	killAll(t, s)
+	waitsFor(t, s, filter)
+	assert.Equal(t, len(sink.Messages()), 0, "mail that is not filtered")
+
+	// It takes mail, keeps it, and is killed.
+	p := &peer.Postfix{Dir: filepath.Join(openDir(t), "postfix"), Listen: filter, RelayHost: "[" + host + "]:" + port,
+		Settings: []string{"defer_transports = smtp"}}
+	var master *exec.Cmd
+	rig.Postfix(t, p, func(c *exec.Cmd) *exec.Cmd { master = c; return c })
+	call(t, s, "zmctl", "retry", "--yes", "--host", filter) // it may have been tried meanwhile
+	event(t, s, "delivered", "rcpt", "one@sink.example", "channel", "smtpx")
+	awaitEmpty(t, s)
+	assert.Must(t, syscall.Kill(-master.Process.Pid, syscall.SIGKILL))
+	await(t, s, "end of the filter", func() (bool, error) {
+		c, err := net.Dial("tcp", filter)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil, nil
+	})
+	killAll(t, s)
+	sendSMTP(t, s, "bob@far.example", "two@sink.example", "Subject: two\n\n2\n")
+	waitsFor(t, s, filter)
+	assert.Equal(t, len(sink.Messages()), 0, "mail that is not filtered")
+
+	// It comes back, with its queue.
+	p.Settings = []string{"minimal_backoff_time = 1s", "queue_run_delay = 1s"}
+	rig.Postfix(t, p, nil)
+	assert.Must(t, p.Flush().Run())
+	call(t, s, "zmctl", "retry", "--yes", "--host", filter) // it may have been tried meanwhile
+	assert.Must(t, sink.Wait(2, patience))
+	killAll(t, s)
+	awaitEmpty(t, s)
+	for _, name := range []string{"one", "two"} {
+		got := arrivals(sink, name+"@sink.example")
+		assert.Equal(t, len(got), 1, "copies of "+name)
+		text := string(got[0].Data)
+		assert.Equal(t, strings.Count(text, "by mta.example with "), 2, "our Received fields")
+		assert.Equal(t, strings.Count(text, "by bench.example "), 1, "Received fields of the filter")
+	}
+}
+
+// The programs are killed while the filter has a message that it has not answered. Where the filter
+// drops what has no client the message passes it again, and arrives once. Where it gave the message back
+// nevertheless it arrives twice, which no sender can avoid (RFC 1047), and the log has in-doubt.
+func TestMailInAFilterWhoseClientIsKilledIsNotLost(t *testing.T) {
+	t.Parallel()
+	for name, gives := range map[string]int{"dropped": 0, "given back": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sink := newSink(t, &peer.Sink{})
+			back := freeAddr(t)
+			reached, killed := make(chan struct{}), make(chan struct{})
+			first := true
+			filter := newSink(t, &peer.Sink{
+				Stall: func(at string, m *peer.Message) {
+					if at == peer.AtDot && first {
+						first = false
+						close(reached)
+						<-killed
+					}
+				},
+				Cut: func(at string, m *peer.Message) bool {
+					return at == peer.AtDot && m.Connection == 1 && gives == 0
+				},
+				Final: func(m *peer.Message) string {
+					if err := smtp.SendMail(back, nil, m.From, m.Recipients, m.Data); err != nil {
+						return fmt.Sprintf("451 4.5.0 %v", err)
+					}
+					return ""
+				},
+			})
+			s := sandwich(t, sink, filter.Addr(), back)
+			sendSMTP(t, s, "bob@far.example", "one@sink.example", "Subject: one\n\n1\n")
+			<-reached
+			killAll(t, s)
+			close(killed)
+			assert.Must(t, sink.Wait(1+gives, patience))
+			awaitEmpty(t, s)
+			assert.Equal(t, len(arrivals(sink, "one@sink.example")), 1+gives, "copies")
+			event(t, s, "in-doubt")
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -439,6 +440,12 @@ func TestGarbageIsAFailure(t *testing.T) {
 				}
 			}
 		},
+		"length of a gigabyte": func(c net.Conn) {
+			_, _ = c.Write([]byte{0x30, 0x84, 0x3f, 0xff, 0xff, 0xff, 0x04, 0x84, 0x3f, 0xff, 0xff, 0xf0})
+			_ = c.SetDeadline(time.Now().Add(limit))
+			_, _ = io.Copy(io.Discard, c)
+			c.Close()
+		},
 		"endless page": func(c net.Conn) {
 			fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n[")
 			b := []byte(strings.Repeat(`"a@x.example",`, 5000))
@@ -453,7 +460,8 @@ func TestGarbageIsAFailure(t *testing.T) {
 	for name, answer := range answers {
 		for scheme, settings := range map[string]string{
 			"pgsql": "hosts = %s\nuser = u\ndbname = d\nquery = SELECT :key\n", "mysql": "hosts = %s\nuser = u\ndbname = d\nquery = SELECT :key\n",
-			"redis": "hosts = %s\ncommand = LRANGE %%s\n", "http": "url = http://%s/%%s\n",
+			"redis": "hosts = %s\ncommand = LRANGE %%s\n", "http": "url = http://%s/%%s\n", "http text": "format = text\nurl = http://%s/%%s\n",
+			"ldap": "url = ldap://%s\nbase = dc=x\nfilter = (cn=%%s)\nattributes = a\n",
 		} {
 			t.Run(scheme+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -468,7 +476,8 @@ func TestGarbageIsAFailure(t *testing.T) {
 						go answer(c)
 					}
 				}()
-				opened := open(t, write(t, scheme, settings, l.Addr()), time.Second)
+				kind, _, _ := strings.Cut(scheme, " ")
+				opened := open(t, write(t, kind, settings, l.Addr()), time.Second)
 				for range 2 {
 					if got, err := ask(opened, "known"); got != "error" {
 						t.Errorf("got %s, %v", got, err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"zmailer/internal/run/assert"
+	"zmailer/test/peer"
 	"zmailer/test/rig"
 )
 
@@ -34,6 +35,7 @@ type server struct {
 	ready   func() bool    // nil: it is once it accepts connections
 	cmd     *exec.Cmd
 	ended   chan struct{}
+	proxy   *peer.Proxy // that is the server to a client; nil: none
 }
 
 // start starts the server and waits until it accepts connections.

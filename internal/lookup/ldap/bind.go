@@ -64,10 +64,7 @@ func joined(err error, code uint16) bool {
 
 // entry returns the name of the one entry that is the user's.
 func (d *Directory) entry(user string) (string, error) {
-	scope := map[string]int{"base": ldap.ScopeBaseObject, "one": ldap.ScopeSingleLevel, "sub": ldap.ScopeWholeSubtree}[d.c.Scope]
-	request := ldap.NewSearchRequest(d.c.Base, scope, ldap.NeverDerefAliases, d.c.Limit,
-		max(1, int(d.timeout/time.Second)), false, d.c.Fill(user, ldap.EscapeFilter), []string{"1.1"}, nil)
-	result, err := d.conn.Search(request)
+	result, err := d.conn.Search(d.request(user, none))
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("search below %q: %w", d.c.Base, err)

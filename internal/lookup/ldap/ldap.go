@@ -17,10 +17,17 @@ import (
 	"strings"
 	"time"
 
+	ber "github.com/go-asn1-ber/asn1-ber"
 	"github.com/go-ldap/ldap/v3"
 
 	"zmailer/internal/lookup/settings"
 )
+
+// maxMessage is how long one message of a server may be, which is one entry. Bytes. The library
+// would make room for whatever length a server announces.
+const maxMessage = 4 << 20
+
+func init() { ber.MaxPacketLengthBytes = maxMessage } // the library has this setting nowhere else
 
 // Directory is a directory that is asked. One goroutine at a time may use it.
 type Directory struct {
@@ -58,6 +65,9 @@ func (d *Directory) Lookup(ctx context.Context, key string) (string, bool, error
 // broken reports whether an error is of the connection and not of the server's answer.
 func broken(err error) bool {
 	lerr := (*ldap.Error)(nil)
+	if errors.Is(err, ldap.ErrSizeLimitExceeded) {
+		return false
+	}
 	return !errors.As(err, &lerr) || lerr.ResultCode == ldap.ErrorNetwork || lerr.ResultCode == ldap.LDAPResultUnavailable
 }
 
@@ -71,17 +81,14 @@ func (d *Directory) search(ctx context.Context, key string) (string, bool, error
 	// The library's own limit is of each message; this one is of all.
 	conn := d.conn
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	scope := map[string]int{"base": ldap.ScopeBaseObject, "one": ldap.ScopeSingleLevel, "sub": ldap.ScopeWholeSubtree}[d.c.Scope]
 	attributes := d.c.Attributes
 	if len(attributes) == 0 {
-		attributes = []string{"1.1"} // RFC 4511 §4.5.1.8: none
+		attributes = none
 	}
-	request := ldap.NewSearchRequest(d.c.Base, scope, ldap.NeverDerefAliases, d.c.Limit,
-		max(1, int(d.timeout/time.Second)), false, d.c.Fill(key, ldap.EscapeFilter), attributes, nil)
-	result, err := conn.Search(request)
+	result, err := conn.Search(d.request(key, attributes))
 	if err != nil {
-		if broken(err) {
-			d.drop()
+		if broken(err) || errors.Is(err, ldap.ErrSizeLimitExceeded) {
+			d.drop() // of a server that sends too many entries, the others are not read
 		}
 		return "", false, fmt.Errorf("search below %q: %w", d.c.Base, err)
 	}
@@ -96,6 +103,19 @@ func (d *Directory) search(ctx context.Context, key string) (string, bool, error
 	}
 	found := len(values) > 0 || len(d.c.Attributes) == 0 && len(result.Entries) > 0
 	return strings.Join(values, ", "), found, nil
+}
+
+// none asks for entries without attributes (RFC 4511 section 4.5.1.8).
+var none = []string{"1.1"}
+
+// request asks for the entries of a key. A server that does not keep to the limit of entries is not
+// listened to behind it.
+func (d *Directory) request(key string, attributes []string) *ldap.SearchRequest {
+	scope := map[string]int{"base": ldap.ScopeBaseObject, "one": ldap.ScopeSingleLevel, "sub": ldap.ScopeWholeSubtree}[d.c.Scope]
+	request := ldap.NewSearchRequest(d.c.Base, scope, ldap.NeverDerefAliases, d.c.Limit,
+		max(1, int(d.timeout/time.Second)), false, d.c.Fill(key, ldap.EscapeFilter), attributes, nil)
+	request.EnforceSizeLimit = true
+	return request
 }
 
 // connect connects to the first server that answers, and binds.

@@ -16,6 +16,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -81,6 +82,10 @@ func (s *Service) Lookup(ctx context.Context, key string) (string, bool, error) 
 		return "", false, errors.New("status 404; if that means that there is no such key, set not_found = 404")
 	case reply.StatusCode != http.StatusOK:
 		return "", false, fmt.Errorf("status %d", reply.StatusCode)
+	}
+	if !s.c.JSON && reply.ContentLength < 0 && !slices.Contains(reply.TransferEncoding, "chunked") {
+		// RFC 9112 section 8: nothing shows whether the end of the connection is that of the text.
+		return "", false, errors.New("the answer has no Content-Length, so that its text may have been cut; with format = text the service has to send one")
 	}
 	if !s.c.JSON {
 		return s.text(string(body))

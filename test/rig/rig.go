@@ -15,7 +15,6 @@ package rig
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -165,7 +164,7 @@ func DaemonAs(t testing.TB, as *syscall.Credential, addr string, cmd *exec.Cmd, 
 		}
 		select {
 		case <-ended:
-			t.Fatal(fmt.Sprintf("%s has ended", cmd.Path))
+			t.Fatalf("%s has ended", cmd.Path)
 		default:
 		}
 		return false

@@ -122,7 +122,7 @@ archtest:
 # own. Where nothing runs beside anything else
 # (internal/archtest looks) there is nothing to race, and the detector makes it ten times
 # as slow.
-ALONE = ./internal/mail/address ./internal/mail/dsn ./internal/stage/scheduler/sim ./internal/stage/scheduler/thread ./internal/mail/downgrade
+ALONE = ./internal/mail/address ./internal/mail/dsn ./internal/stage/scheduler/sim ./internal/stage/scheduler/thread ./internal/mail/downgrade ./internal/cluster/protocol
 RACED = $$($(GO) list ./internal/... ./cmd/... | grep -v -e /internal/lookup$$ -e /internal/lookup/ldap -e /internal/lookup/pam -e /internal/lookup/settings -e /internal/lookup/sqlite -e /cmd/lookup -e /internal/archtest $(ALONE:./%=-e /%$$))
 
 race:

@@ -43,6 +43,8 @@ func layers() []layer {
 		{path: "internal/mail", imports: run, never: system},
 		// The work specification, in the same way.
 		{path: "internal/workspec", imports: with(run, "internal/mail"), never: system},
+		// Which node may serve which postoffice: values and times, no clock and no network.
+		{path: "internal/cluster/protocol", imports: []string{}, never: system},
 		// Protocols between programs.
 		{path: "internal/wire", imports: with(base, "internal/workspec")},
 		{path: "internal/wire/taproto", imports: []string{"internal/mail", "internal/workspec"}, never: system},

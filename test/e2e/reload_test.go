@@ -110,7 +110,7 @@ func TestOp11RefusedSchedulerConfRaisesAnAlarm(t *testing.T) {
 // sampled are the wrong configurations that every run of the tests tries; WRONGCONF=all tries all.
 var sampled = []string{
 	"MAXSIZE 5", "MAILBOX=${NOPE}/x", "SMTPLISTEN=192.0.2.77:2525", "TLSCERT=none.pem", "SENDERLOGIN=nofile", "AUTH=file:nofile", "ROUTES=ldap:nofile",
-	"an alias without a colon", "an access rule with a bad network", "an unknown setting of a clause", "a damaged certificate", "a route twice",
+	"an alias without a colon", "an access rule with a bad network", "an unknown setting of a clause", "a damaged certificate", "a route twice", "a domain in two classes",
 }
 
 // Op1: with each of these configurations zmctl reload leaves a running system as it was, or takes

@@ -73,6 +73,7 @@ var files = []Case{
 	{"an alias that no one can read", "", "aliases", "a: postmaster\n", "a: postmaster\nb: a,, c\n", 2, Held},
 	{"an alias twice", "", "aliases", "a: postmaster\n", "a: postmaster\nA: root\n", 2, Warned},
 	{"an address in aliases of addresses", "", "fqdnaliases", "a@b.example: c\n", "a@b.example: c\nx: y\n", 2, Held},
+	{"a domain in two classes", "VIRTUALALIASDOMAINS=domains\nRELAYDOMAINS=domains", "domains", "# none\n", "a.example\n", 1, Held},
 	{"a route without a channel", "", "routes", "a.example smtp!\n", "a.example smtp!\nb.example\n", 2, Held},
 	{"a route for no domain", "", "routes", "a.example smtp!\n", "b..example smtp!\n", 1, Held},
 	{"a route twice", "", "routes", "a.example smtp!\n", "a.example smtp!\n\na.example smtp!x\n", 3, Warned},

@@ -21,6 +21,7 @@ type source struct {
 	name   string // for errors
 	text   string
 	rights rights // of the values in it
+	exists bool   // the file is there
 }
 
 func (s *source) bad(line int, reason string, err error) error {
@@ -117,7 +118,7 @@ func (w *watched) look(now time.Time, first bool) (source, state, error) {
 		after.rights = rights{uid: Nobody, why: w.path + " was replaced while it was read"}
 	}
 	w.seen = after
-	return source{name: w.path, text: text, rights: after.rights}, fresh, nil
+	return source{name: w.path, text: text, rights: after.rights, exists: true}, fresh, nil
 }
 
 // readRegular reads a file; the signature is that of what was read.

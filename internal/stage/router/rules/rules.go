@@ -104,6 +104,17 @@ type Rules struct {
 type feed struct {
 	file  watched
 	parse func(to *Tables, s source) error
+	// agrees: the table must agree with others. What was read waits until it does, and blamed is the
+	// reason, once that was reported.
+	agrees  bool
+	waiting *parsed
+	blamed  string
+}
+
+// parsed is the content of a file that can be used.
+type parsed struct {
+	source
+	warnings error
 }
 
 // New reads all tables. Its error joins a *config.Error for each line and source that cannot
@@ -128,14 +139,14 @@ func New(c Config) (*Rules, error) {
 		errs = append(errs, r.addTable(t, c, kind))
 	}
 	if c.LocalUsers != "" && c.LocalUsers != "passwd" {
-		r.feeds = append(r.feeds, feed{watched{path: c.LocalUsers, required: true}, (*Tables).parseUsers})
+		r.feeds = append(r.feeds, feed{file: watched{path: c.LocalUsers, required: true}, parse: (*Tables).parseUsers})
 	}
 	for i := range r.feeds {
 		errs = append(errs, r.first(t, &r.feeds[i]))
 	}
 	err = errors.Join(errs...)
 	if err == nil {
-		err = t.checkClasses()
+		err = r.agreeAtStart(t)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -156,39 +167,67 @@ func (r *Rules) first(t *Tables, k *feed) error {
 	if err == nil || r.keep == nil {
 		return err
 	}
-	kept := r.keep.Last(k.file.path)
-	if kept == nil {
+	old := r.lastGood(k)
+	if old == nil {
 		r.keep.Bad(k.file.path, err, false)
 		return err
+	}
+	bad, _ := config.Sort(k.parse(t, old.source))
+	r.keep.Bad(k.file.path, err, bad == nil)
+	if bad != nil {
+		return err
+	}
+	r.log.Error("table-refused", "file", k.file.path, "reason", err, "kept", "the copy of "+old.time.UTC().Format(time.RFC3339))
+	return nil
+}
+
+// copied is what a file had when it could be used.
+type copied struct {
+	source
+	time time.Time
+}
+
+// lastGood returns the copy of what a file had when it could be used; nil: there is none.
+func (r *Rules) lastGood(k *feed) *copied {
+	kept := r.keep.Last(k.file.path)
+	if kept == nil {
+		return nil
 	}
 	old := source{name: k.file.path, text: string(kept.Text), rights: rights{uid: kept.UID}}
 	if kept.UID == Nobody {
 		old.rights.why = "the copy of " + k.file.path + " belongs to nobody"
 	}
-	bad, _ := config.Sort(k.parse(t, old))
-	r.keep.Bad(k.file.path, err, bad == nil)
-	if bad != nil {
-		return err
-	}
-	r.log.Error("table-refused", "file", k.file.path, "reason", err, "kept", "the copy of "+kept.Time.UTC().Format(time.RFC3339))
-	return nil
+	return &copied{old, kept.Time}
 }
 
-// take parses what was read, and has it kept.
+// take parses what was read, and has it kept unless it has to agree with other tables first.
 func (r *Rules) take(t *Tables, k *feed, s source) error {
+	k.waiting, k.blamed = nil, ""
 	err, warnings := config.Sort(k.parse(t, s))
 	if err != nil {
 		return err
 	}
-	config.LogWarnings(r.log, k.file.path, warnings)
+	if k.agrees {
+		k.waiting = &parsed{s, warnings}
+		return nil
+	}
+	r.good(k, parsed{s, warnings})
+	return nil
+}
+
+// good has the content of a file kept that can be used.
+func (r *Rules) good(k *feed, p parsed) {
+	config.LogWarnings(r.log, k.file.path, p.warnings)
+	if r.cur.Load() != nil {
+		r.log.Info("table-read", "file", k.file.path)
+	}
 	switch {
 	case r.keep == nil:
-	case k.file.seen.exists:
-		r.keep.Good(k.file.path, []byte(s.text), s.rights.uid, warnings)
+	case p.exists:
+		r.keep.Good(k.file.path, []byte(p.text), p.rights.uid, p.warnings)
 	default:
-		r.keep.Good(k.file.path, nil, Nobody, warnings)
+		r.keep.Good(k.file.path, nil, Nobody, p.warnings)
 	}
-	return nil
 }
 
 // addTable makes the layers of one table, a source each.
@@ -230,8 +269,9 @@ func (r *Rules) addTable(t *Tables, c Config, kind text.Kind) error {
 		if s.Scheme == "file" {
 			r.feeds = append(r.feeds, feed{
 				// A source that somebody has named must be there; one beside zmailer.conf may be.
-				watched{path: s.Rest, required: len(c.Sources[kind]) > 0},
-				func(to *Tables, s source) error { return to.parseLayer(kind, i, s) },
+				file:   watched{path: s.Rest, required: len(c.Sources[kind]) > 0},
+				parse:  func(to *Tables, s source) error { return to.parseLayer(kind, i, s) },
+				agrees: slices.Contains(agreeing, kind),
 			})
 			continue
 		}
@@ -319,12 +359,13 @@ func (r *Rules) Tables() *Tables {
 	next := now.Add(period)
 	old := r.cur.Load()
 	t := *old
-	changed := t.lookForLists()
+	changed, compare, waited := t.lookForLists(), false, len(r.waiting()) > 0
 	for i := range r.feeds {
 		k := &r.feeds[i]
 		s, state, err := k.file.read(now, false)
 		switch {
 		case err != nil:
+			k.waiting, k.blamed = nil, ""
 			r.refused(k.file.path, err)
 		case state == unsettled:
 			next = now.Add(settle)
@@ -334,9 +375,12 @@ func (r *Rules) Tables() *Tables {
 				r.refused(k.file.path, err)
 				continue
 			}
-			t, changed = tried, true
-			r.log.Info("table-read", "file", k.file.path)
+			t = tried
+			changed, compare = changed || !k.agrees, compare || k.agrees
 		}
+	}
+	if compare && r.agree(&t, old, waited) {
+		changed = true
 	}
 	if changed {
 		r.gen.Add(1)

@@ -32,11 +32,13 @@ const (
 
 	// Faults.
 	lose
+	repeat
 	killNode
 	killMember
 	killDaemon
 	freeze
 	freezeMember
+	freezeMidway // before it carries out what its next step wants
 	suspend
 	cutEtcd
 	cutDisk
@@ -51,7 +53,7 @@ const (
 var weights = [kinds]uint8{
 	tick: 60, stepMember: 60, stepDaemon: 40, answerDot: 40, endDaemon: 40, deliver: 60, look: 40, expire: 30, takeMail: 3, noticeDisk: 20,
 	boot: 2, runMember: 10, thaw: 2, thawMember: 2, resume: 2, joinEtcd: 2, joinDisk: 2, majority: 3,
-	lose: 2, killNode: 4, killMember: 2, killDaemon: 2, freeze: 4, freezeMember: 2, suspend: 3, cutEtcd: 3, cutDisk: 2, noMajority: 1, silence: 1, restore: 1, quit: 2, drift: 0,
+	lose: 2, repeat: 1, killNode: 4, killMember: 2, killDaemon: 2, freeze: 4, freezeMember: 2, freezeMidway: 2, suspend: 3, cutEtcd: 3, cutDisk: 2, noMajority: 1, silence: 1, restore: 1, quit: 2, drift: 0,
 }
 
 var kindNames = [kinds]string{
@@ -59,8 +61,8 @@ var kindNames = [kinds]string{
 	deliver: "deliver", look: "watch", expire: "lease ends", takeMail: "250", noticeDisk: "probe of the disk",
 	boot: "boot", runMember: "start zmcluster", thaw: "SIGCONT of a daemon", thawMember: "SIGCONT of zmcluster", resume: "SIGCONT of all",
 	joinEtcd: "etcd in reach", joinDisk: "disk in reach", majority: "etcd has a majority",
-	lose: "lose", killNode: "power off", killMember: "SIGKILL of zmcluster", killDaemon: "SIGKILL of a daemon", freeze: "SIGSTOP of a daemon",
-	freezeMember: "SIGSTOP of zmcluster", suspend: "SIGSTOP of all", cutEtcd: "etcd out of reach", cutDisk: "disk out of reach",
+	lose: "lose", repeat: "repeat", killNode: "power off", killMember: "SIGKILL of zmcluster", killDaemon: "SIGKILL of a daemon", freeze: "SIGSTOP of a daemon",
+	freezeMember: "SIGSTOP of zmcluster", freezeMidway: "SIGSTOP of zmcluster before its actions", suspend: "SIGSTOP of all", cutEtcd: "etcd out of reach", cutDisk: "disk out of reach",
 	noMajority: "etcd without majority", silence: "no answer to the dot", restore: "etcd starts empty", quit: "planned stop", drift: "other rate",
 }
 
@@ -72,7 +74,7 @@ type choice struct {
 
 func (c choice) describe(w *world) string {
 	switch c.kind {
-	case deliver, lose:
+	case deliver, lose, repeat:
 		p := w.wire[c.a]
 		what := fmt.Sprint(p.what)
 		if p.kind == toEtcd || p.kind == toStore {
@@ -147,6 +149,7 @@ func (w *world) choices(list []choice) []choice {
 			add(lose, j, 0)
 		} else if p.kind == toEtcd || p.kind == toNode {
 			fault(lose, j, 0)
+			fault(repeat, j, 0)
 		}
 	}
 	for i := range w.n {
@@ -195,6 +198,9 @@ func (w *world) choices(list []choice) []choice {
 			}
 			fault(killMember, i, 0)
 			fault(freezeMember, i, 0)
+			if !n.midway {
+				fault(freezeMidway, i, 0)
+			}
 			fault(quit, i, 0)
 		}
 		if w.canAccept(i) {
@@ -280,6 +286,8 @@ func (w *world) do(c choice) {
 		}
 	case lose:
 		w.take(i)
+	case repeat:
+		w.wire = append(w.wire, w.wire[i])
 	case look:
 		w.watch(i)
 	case expire:
@@ -302,6 +310,7 @@ func (w *world) do(c choice) {
 		w.powerOff(i)
 	case killMember:
 		n.running = false
+		w.held[i] = nil
 	case killDaemon:
 		w.drop(i, po)
 		if n.running {
@@ -314,8 +323,11 @@ func (w *world) do(c choice) {
 		d.frozen, d.since = false, w.now
 	case freezeMember:
 		n.frozen = true
+	case freezeMidway:
+		n.midway = true
 	case thawMember:
 		n.frozen, n.ran = false, w.now
+		w.carryOutHeld(i)
 	case suspend:
 		n.suspended = true
 	case resume:
@@ -383,6 +395,7 @@ func (w *world) powerOff(i int) {
 	for po := range w.n {
 		w.drop(i, po)
 	}
+	w.held[i] = nil
 	n.on, n.running, n.frozen, n.suspended, n.page, n.limit = false, false, false, false, 0, 0
 	for j := len(w.wire) - 1; j >= 0; j-- {
 		p := &w.wire[j]

@@ -50,7 +50,8 @@
 //
 // What the program owes to the machine:
 //
-//   - It carries out the actions in their order.
+//   - It carries out the actions in their order, before the next step. One process of a node
+//     does so at a time.
 //   - Claim succeeds only when no node holds the key, or when it is held under the same lease, and
 //     then answers with the revision that created it.
 //   - Release deletes the key only if that revision created it.

@@ -99,7 +99,7 @@ func (w *world) hash(seed maphash.Seed) uint64 {
 	for i, m := range w.machines[:w.n] {
 		copied := *m
 		copied.offices, copied.out = nil, nil
-		h = h*31 + maphash.String(seed, fmt.Sprint(i, copied, m.offices))
+		h = h*31 + maphash.String(seed, fmt.Sprint(i, copied, m.offices, w.held[i]))
 	}
 	for _, p := range w.wire { // packets have no order
 		h += maphash.Comparable(seed, p)

@@ -115,6 +115,7 @@ type node struct {
 	life             uint8
 	running          bool // zmcluster
 	frozen           bool // zmcluster alone
+	midway           bool // it will be, before it carries out its next actions
 	suspended        bool // everything
 	offEtcd, offDisk bool
 	reported         bool // zmcluster knows that the disk is gone
@@ -177,6 +178,7 @@ type world struct {
 	broken    broken
 	machines  [nodesMax]*Machine
 	wire      []packet
+	held      [nodesMax][]Action // what zmcluster carries out when it goes on
 	violation string
 	overtaken int    // alarms
 	doubts    int    // second copies that are recorded
@@ -208,6 +210,9 @@ func newWorld(n int, b broken) *world {
 func (w *world) clone() *world {
 	c := *w
 	c.wire = slices.Clone(w.wire)
+	for i := range c.held {
+		c.held[i] = slices.Clone(w.held[i])
+	}
 	for i, m := range w.machines {
 		if m != nil {
 			copied := *m
@@ -231,7 +236,7 @@ func (w *world) startMember(i int) {
 		panic(err)
 	}
 	n := &w.nodes[i]
-	n.running, n.frozen, n.reported, n.ran = true, false, false, w.now
+	n.running, n.frozen, n.midway, n.reported, n.ran = true, false, false, false, w.now
 	n.life++
 	n.holders, n.present, n.asked = [nodesMax]key{}, [nodesMax]bool{}, [nodesMax]bool{}
 	w.machines[i] = m
@@ -245,11 +250,23 @@ func (w *world) startMember(i int) {
 func (w *world) step(i int, e Event) {
 	n := &w.nodes[i]
 	n.ran = w.now
-	for _, a := range w.machines[i].Step(time.Duration(n.local), e) {
+	actions := w.machines[i].Step(time.Duration(n.local), e)
+	w.held[i] = slices.Clone(actions)
+	if n.midway && len(actions) > 0 {
+		n.midway, n.frozen = false, true
+		return
+	}
+	w.carryOutHeld(i)
+}
+
+func (w *world) carryOutHeld(i int) {
+	actions := w.held[i]
+	w.held[i] = nil
+	for _, a := range actions {
 		w.carryOut(i, a)
 	}
 	if w.machines[i].Status() == Left {
-		n.running = false // it has ended; runMember starts it again
+		w.nodes[i].running = false // it has ended; runMember starts it again
 	}
 }
 

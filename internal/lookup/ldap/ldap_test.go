@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 
 	"zmailer/internal/lookup/settings"
 	"zmailer/internal/run/assert"
+	"zmailer/test/peer"
 )
 
 const limit = time.Minute
@@ -295,6 +297,72 @@ func TestPeer12PasswordsAreCheckedByBind(t *testing.T) {
 		}
 		if !ok {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+}
+
+// Peer12: a directory that is slow, restarted, cut or answers garbage refuses no password, and takes none.
+func TestPeer12BindAtADirectoryInTroubleIsNeverANo(t *testing.T) {
+	s := newSlapd(t)
+	p := assert.Get(peer.NewProxy("tcp", "127.0.0.1:0", s.addr))(t)
+	t.Cleanup(p.Close)
+	c := s.settings()
+	c.Filter, c.Attributes, c.Limit, c.URLs = "(&(objectClass=inetOrgPerson)(cn=%u))", nil, 2, []string{"ldap://" + p.Addr()}
+	bind := func(long time.Duration, word string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), long)
+		defer cancel()
+		return Bind(ctx, c, long, "bond", word)
+	}
+	for word, want := range map[string]error{"secret": nil, "guess": ErrRefused} {
+		before := p.Passed()
+		if err := bind(limit, word); !errors.Is(err, want) {
+			t.Fatalf("%s: %v", word, err)
+		}
+		length := p.Passed() - before
+		for n := range length {
+			p.Cut(n)
+			err := bind(limit, word)
+			p.Pass()
+			if err == nil || errors.Is(err, ErrRefused) {
+				t.Errorf("%s, cut behind %d of %d bytes: %v", word, n, length, err)
+			}
+		}
+		p.Hold()
+		if err := bind(200*time.Millisecond, word); err == nil || errors.Is(err, ErrRefused) {
+			t.Errorf("%s, held: %v", word, err)
+		}
+		p.Pass()
+		s.stop()
+		if err := bind(limit, word); err == nil || errors.Is(err, ErrRefused) {
+			t.Errorf("%s, down: %v", word, err)
+		}
+		s.start()
+		if err := bind(limit, word); !errors.Is(err, want) {
+			t.Errorf("%s, up again: %v", word, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"nothing": "", "zeros": strings.Repeat("\x00", 4096), "text": "220 mail.example ESMTP\r\n", "an OK with a wrong number": "\x30\x0c\x02\x01\x63\x61\x07\x0a\x01\x00\x04\x00\x04\x00",
+		"another operation": "\x30\x0c\x02\x01\x01\x65\x07\x0a\x01\x00\x04\x00\x04\x00", "a gigabyte": "\x30\x84\x3f\xff\xff\xff\x04\x84\x3f\xff\xff\xf0",
+	} {
+		l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Read(make([]byte, 4096))
+				_, _ = conn.Write([]byte(text))
+				_ = conn.(*net.TCPConn).CloseWrite()
+				_, _ = io.Copy(io.Discard, conn)
+				conn.Close()
+			}
+		}()
+		c.URLs = []string{"ldap://" + l.Addr().String()}
+		if err := bind(limit, "secret"); err == nil || errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -69,7 +69,10 @@ func (d *DB) query(ctx context.Context, key string) (string, bool, error) {
 	}
 	row[0] = &value
 	var values []string
-	for rows.Next() {
+	for n := 0; rows.Next(); n++ {
+		if n == d.c.Limit {
+			return "", false, fmt.Errorf("more rows for one key than limit allows (%d)", d.c.Limit)
+		}
 		if err := rows.Scan(row...); err != nil {
 			return "", false, err
 		}

@@ -40,7 +40,7 @@ func open(t testing.TB, path, query string, timeout time.Duration) *DB {
 	if testing.Short() {
 		t.Skip("SQLite is slow under the race detector")
 	}
-	d := Open(settings.SQLite{Database: path, Query: query}, timeout)
+	d := Open(settings.SQLite{Database: path, Query: query, Limit: 100}, timeout)
 	t.Cleanup(func() {
 		assert.NoError(t, d.Close())
 	})
@@ -92,6 +92,7 @@ func TestDatabaseThatCannotBeAskedIsNeverANo(t *testing.T) {
 		"no database":       {noDB, query, "not a database"},
 		"no such column":    {good, "SELECT x FROM aliases WHERE name = :key", "no such column"},
 		"no SQL":            {good, "bond? :key", "syntax error"},
+		"a million rows":    {good, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT i FROM n WHERE :key != ''", "more rows"},
 		"query that writes": {good, "DELETE FROM aliases WHERE name = :key RETURNING name", "readonly"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +152,7 @@ func TestDamagedDatabaseNeverSaysThatAKeyIsNotThere(t *testing.T) {
 		clear(zeros[at : at+page])
 		for name, b := range map[string][]byte{"cut": whole[:at], "zeros": zeros} {
 			assert.Must(t, os.WriteFile(path, b, 0o600))
-			d := Open(settings.SQLite{Database: path, Query: query}, limit)
+			d := Open(settings.SQLite{Database: path, Query: query, Limit: 100}, limit)
 			for i := 0; i < n; i += 17 {
 				switch got, want := says(d, fmt.Sprintf("user%d", i)), fmt.Sprintf("a@%d.example", i); {
 				case strings.HasPrefix(got, "error"):

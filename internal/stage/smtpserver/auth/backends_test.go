@@ -143,15 +143,8 @@ func TestPeer12TokensAreIntrospected(t *testing.T) {
 	}
 }
 
-// Peer12: Debian's saslauthd decides; it asks an IMAP server of ours.
-func TestPeer12SaslauthdDecides(t *testing.T) {
-	program, err := exec.LookPath("/usr/sbin/saslauthd")
-	if err != nil {
-		t.Skip("no saslauthd; install sasl2-bin")
-	}
-	if os.Getuid() != 0 {
-		t.Skip("saslauthd wants to be started by root")
-	}
+// imap is a server that knows jane's password.
+func imap(t *testing.T) net.Listener {
 	l := assert.Get(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	go func() {
@@ -174,16 +167,43 @@ func TestPeer12SaslauthdDecides(t *testing.T) {
 			}()
 		}
 	}()
+	return l
+}
+
+// realSaslauthd starts Debian's saslauthd, which asks an IMAP server, and waits until it works. start
+// starts it anew, stop ends it.
+func realSaslauthd(t *testing.T, imap net.Listener) (socket string, start, stop func()) {
+	t.Helper()
+	program, err := exec.LookPath("/usr/sbin/saslauthd")
+	if err != nil {
+		t.Skip("no saslauthd; install sasl2-bin")
+	}
+	if os.Getuid() != 0 {
+		t.Skip("saslauthd wants to be started by root")
+	}
 	dir := assert.Get(os.MkdirTemp("/tmp", "sasl"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	cmd := exec.Command(program, "-d", "-a", "rimap", "-O", fmt.Sprintf("127.0.0.1/%d", l.Addr().(*net.TCPAddr).Port), "-m", dir, "-n", "1")
-	assert.Must(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	var cmd *exec.Cmd
 	b := assert.Get(Open("saslauthd:"+dir+"/mux", Options{}))(t)
-	logtest.Eventually(t, "saslauthd listens", func() bool {
-		_, err := try(t, b, Plain, []byte("\x00jane\x00secret"))
-		return err == nil
-	})
+	start = func() {
+		t.Helper()
+		cmd = exec.Command(program, "-d", "-a", "rimap", "-O", fmt.Sprintf("127.0.0.1/%d", imap.Addr().(*net.TCPAddr).Port), "-m", dir, "-n", "1")
+		assert.Must(t, cmd.Start())
+		logtest.Eventually(t, "saslauthd works", func() bool {
+			_, err := try(t, b, Plain, []byte("\x00jane\x00secret"))
+			return err == nil
+		})
+	}
+	stop = func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
+	t.Cleanup(func() { stop() })
+	start()
+	return dir + "/mux", start, stop
+}
+
+// Peer12: Debian's saslauthd decides; it asks an IMAP server of ours.
+func TestPeer12SaslauthdDecides(t *testing.T) {
+	socket, _, _ := realSaslauthd(t, imap(t))
+	b := assert.Get(Open("saslauthd:"+socket, Options{}))(t)
 	for name, tt := range map[string]struct {
 		initial, user string
 		err           error
@@ -204,7 +224,7 @@ func TestPeer12SaslauthdDecides(t *testing.T) {
 			t.Errorf("%q: %q, %v", name, user, err)
 		}
 	}
-	away := assert.Get(Open("saslauthd:"+dir+"/other", Options{}))(t)
+	away := assert.Get(Open("saslauthd:"+socket+"-other", Options{}))(t)
 	if _, err := try(t, away, Plain, []byte("\x00jane\x00secret")); err == nil || errors.Is(err, ErrRefused) {
 		t.Errorf("a socket that is not there: %v", err)
 	}

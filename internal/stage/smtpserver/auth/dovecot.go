@@ -19,6 +19,8 @@ import (
 const (
 	// dovecotLine is the longest line of Dovecot's that is read. Bytes.
 	dovecotLine = 16 << 10
+	// dovecotOthers is how many lines its greeting may have, and how many may come before an answer.
+	dovecotOthers = 100
 	// dovecotTime is how long Dovecot may take to greet.
 	dovecotTime = 5 * time.Second
 	// dovecotKeep is how long its list of mechanisms holds; dovecotAgain, when it is asked
@@ -146,7 +148,7 @@ func (d *dovecot) connect(ctx context.Context) (c *dovecotExchange, err error) {
 		return nil, err
 	}
 	version := false
-	for range 100 {
+	for range dovecotOthers {
 		f, err := c.line(ctx)
 		if err != nil {
 			return nil, err
@@ -202,7 +204,7 @@ func (c *dovecotExchange) Next(ctx context.Context, response []byte) ([]byte, bo
 	if err := c.send(ctx, line); err != nil {
 		return nil, false, fmt.Errorf("ask Dovecot: %w", err)
 	}
-	for {
+	for range dovecotOthers {
 		f, err := c.line(ctx)
 		if err != nil {
 			return nil, false, fmt.Errorf("ask Dovecot: %w", err)
@@ -227,6 +229,7 @@ func (c *dovecotExchange) Next(ctx context.Context, response []byte) ([]byte, bo
 		c.user = a.user
 		return nil, true, nil
 	}
+	return nil, false, errors.New("ask Dovecot: its lines are no answer")
 }
 
 // request begins the authentication. resp has to be the last parameter.

@@ -21,6 +21,7 @@ import (
 	"github.com/xdg-go/scram"
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logtest"
 )
 
 const patience = 20 * time.Second
@@ -28,7 +29,13 @@ const patience = 20 * time.Second
 // try goes through an exchange; responses stand behind the initial one.
 func try(t *testing.T, b Backend, mechanism string, initial []byte, responses ...string) (user string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	return tryFor(t, patience, b, mechanism, initial, responses...)
+}
+
+// tryFor is a try that is given up after a while.
+func tryFor(t *testing.T, long time.Duration, b Backend, mechanism string, initial []byte, responses ...string) (user string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
 	peer := Peer{Remote: netip.MustParseAddrPort("192.0.2.7:1234"), Local: netip.MustParseAddrPort("192.0.2.1:587"), TLS: true}
 	e, err := b.Start(ctx, mechanism, peer)
@@ -99,8 +106,10 @@ func tryScram(t *testing.T, b Backend, user, password string) (string, error) {
 	}
 }
 
-// A real Dovecot with a configuration and users of the test's own.
-func TestDovecotDecides(t *testing.T) {
+// realDovecot starts a Dovecot with a configuration and users of the test's own, and waits until it
+// works. start starts it anew, stop ends it.
+func realDovecot(t *testing.T) (socket string, start, stop func()) {
+	t.Helper()
 	program, err := exec.LookPath("dovecot")
 	if err != nil {
 		if program, err = exec.LookPath("/usr/sbin/dovecot"); err != nil {
@@ -114,7 +123,7 @@ func TestDovecotDecides(t *testing.T) {
 	dir := assert.Get(os.MkdirTemp("/tmp", "dovecot"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	assert.Must(t, os.Chmod(dir, 0o755))
-	socket := filepath.Join(dir, "client")
+	socket = filepath.Join(dir, "client")
 	url := strings.Replace(authorization(t).URL, "http://", "http://mail:machine@", 1)
 	tokens := "introspection_mode = post\nintrospection_url = " + url + "\nusername_attribute = username\nactive_attribute = active\nactive_value = true\n"
 	conf := strings.ReplaceAll(`protocols =
@@ -152,32 +161,37 @@ service auth {
 	for name, text := range map[string]string{"conf": conf, "oauth2.conf": tokens, "users": "jane:{PLAIN}secret::::::\njoe:{PLAIN}secret::::::nologin=y\n"} {
 		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
-	cmd := exec.Command(program, "-F", "-c", filepath.Join(dir, "conf"))
+	var cmd *exec.Cmd
 	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	assert.Must(t, cmd.Start())
+	b := assert.Get(Open("dovecot:"+socket, Options{}))(t)
+	start = func() {
+		t.Helper()
+		cmd = exec.Command(program, "-F", "-c", filepath.Join(dir, "conf"))
+		cmd.Stdout, cmd.Stderr = &said, &said
+		assert.Must(t, cmd.Start())
+		logtest.Eventually(t, "dovecot works", func() bool {
+			_, err := try(t, b, Plain, []byte("\x00jane\x00secret"))
+			return err == nil
+		})
+	}
+	stop = func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	}
 	t.Cleanup(func() {
-		cmd.Process.Signal(os.Interrupt)
-		cmd.Wait()
+		stop()
 		if t.Failed() {
 			text, _ := os.ReadFile(filepath.Join(dir, "log"))
 			t.Logf("%s\n%s", said.String(), text)
 		}
 	})
+	start()
+	return socket, start, stop
+}
+
+func TestDovecotDecides(t *testing.T) {
+	socket, _, _ := realDovecot(t)
 	b := assert.Get(Open("dovecot:"+socket, Options{}))(t)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(patience)
-	for {
-		if _, err := try(t, b, Plain, []byte("\x00jane\x00secret")); err == nil {
-			break
-		}
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatal("dovecot does not begin to work")
-		}
-	}
 	assert.Same(t, b.Mechanisms(t.Context()), []string{ScramSHA256, Plain, Login, "CRAM-MD5", OAuthBearer, XOAuth2}, "mechanisms")
 	for name, tt := range map[string]struct {
 		user string

@@ -39,10 +39,25 @@ func (s *saslauthd) verify(ctx context.Context, user, password string) (string, 
 		return "", fmt.Errorf("ask saslauthd at %s: %w", s.socket, err)
 	case strings.HasPrefix(answer, "OK"):
 		return user, nil
+	case isTrouble(answer):
 	case strings.HasPrefix(answer, "NO"):
 		return "", ErrRefused
 	}
 	return "", fmt.Errorf("ask saslauthd at %s: it answers %.40q", s.socket, answer)
+}
+
+// isTrouble reports whether an answer "NO ..." means that saslauthd could not ask: its mechanisms say so
+// in the reason alone (cyrus-sasl, saslauthd/auth_*.c).
+func isTrouble(answer string) bool {
+	for _, reason := range []string{
+		"[ALERT]", // rimap, httpform
+		"saslauthd internal error", "PAM start error", "Username lookup failure", "NULL response from mechanism",
+	} {
+		if strings.HasPrefix(answer, "NO "+reason) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *saslauthd) ask(ctx context.Context, words ...string) (string, error) {
@@ -70,7 +85,11 @@ func (s *saslauthd) ask(ctx context.Context, words ...string) (string, error) {
 	if _, err := io.ReadFull(c, n[:]); err != nil {
 		return "", err
 	}
-	answer := make([]byte, min(int(binary.BigEndian.Uint16(n[:])), maxSaslauthd))
+	length := int(binary.BigEndian.Uint16(n[:]))
+	if length > maxSaslauthd {
+		return "", fmt.Errorf("its answer of %d bytes is longer than %d", length, maxSaslauthd)
+	}
+	answer := make([]byte, length)
 	if _, err := io.ReadFull(c, answer); err != nil {
 		return "", err
 	}

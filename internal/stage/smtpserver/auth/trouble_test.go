@@ -1,0 +1,238 @@
+package auth
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"zmailer/internal/run/assert"
+	"zmailer/test/peer"
+)
+
+// isTemporary reports whether a client is told to try again.
+func isTemporary(err error) bool {
+	return err != nil && !errors.Is(err, ErrRefused) && !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrMechanism)
+}
+
+// attempt tries a password, or a token, that is right or wrong.
+type attempt func(long time.Duration, right bool) error
+
+// behind starts a proxy before a server.
+func behind(t *testing.T, network, server string) *peer.Proxy {
+	t.Helper()
+	listen := "127.0.0.1:0"
+	if network == "unix" {
+		listen = filepath.Join(t.TempDir(), "p")
+	}
+	p := assert.Get(peer.NewProxy(network, listen, server))(t)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// checkAnswers cuts and holds the answers of a server: the wrong password is never right, the right
+// one never refused, and when the server answers again, so do we.
+func checkAnswers(t *testing.T, p *peer.Proxy, try attempt) {
+	t.Helper()
+	for _, right := range []bool{true, false} {
+		before := p.Passed()
+		if err := try(patience, right); right != (err == nil) || !right && !errors.Is(err, ErrRefused) {
+			t.Fatalf("right=%v: %v", right, err)
+		}
+		length := p.Passed() - before
+		if length < 1 {
+			t.Fatalf("an answer of %d bytes", length)
+		}
+		failed := 0
+		step := 1 + length/25
+		if !right {
+			step = 1 + length/4 // each one may be delayed
+		}
+		for n := int64(0); n < length; n += step {
+			p.Cut(n)
+			err := try(patience, right)
+			p.Pass()
+			if err != nil && right && !isTemporary(err) || !right && !isTemporary(err) && !errors.Is(err, ErrRefused) {
+				t.Errorf("right=%v, cut behind %d of %d bytes: %v", right, n, length, err)
+			}
+			if isTemporary(err) {
+				failed++
+			}
+		}
+		if failed == 0 {
+			t.Errorf("right=%v: no cut made a difference", right)
+		}
+		p.Hold()
+		if err := try(500*time.Millisecond, right); !isTemporary(err) {
+			t.Errorf("right=%v, held: %v", right, err)
+		}
+		p.Pass()
+	}
+	checkWorks(t, try)
+}
+
+func checkWorks(t *testing.T, try attempt) {
+	t.Helper()
+	if err := try(patience, true); err != nil {
+		t.Errorf("the right one: %v", err)
+	}
+	if err := try(patience, false); !errors.Is(err, ErrRefused) {
+		t.Errorf("the wrong one: %v", err)
+	}
+}
+
+func checkDown(t *testing.T, what string, try attempt) {
+	t.Helper()
+	for _, right := range []bool{true, false} {
+		if err := try(patience, right); !isTemporary(err) {
+			t.Errorf("%s, right=%v: %v", what, right, err)
+		}
+	}
+}
+
+// checkGarbage has a server of a network answer what is none, each time without end or with one.
+func checkGarbage(t *testing.T, network string, more map[string]string, open func(addr string) attempt) {
+	t.Helper()
+	answers := map[string]string{
+		"nothing": "", "zeros": strings.Repeat("\x00", 4096), "ones": strings.Repeat("\xff", 4096),
+		"another protocol": "220 mail.example ESMTP\r\n", "lines": strings.Repeat("OK\n", 1000),
+	}
+	for name, text := range more {
+		answers[name] = text
+	}
+	for name, text := range answers {
+		for _, endless := range []bool{false, true} {
+			if endless && text == "" {
+				continue
+			}
+			listen := "127.0.0.1:0"
+			if network == "unix" {
+				listen = filepath.Join(t.TempDir(), "g")
+			}
+			l := assert.Get(net.Listen(network, listen))(t)
+			t.Cleanup(func() { l.Close() })
+			var sent atomic.Int64
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						defer c.Close()
+						_, _ = c.Read(make([]byte, 4096))
+						b := []byte(text)
+						for {
+							n, err := c.Write(b)
+							if sent.Add(int64(n)); err != nil || !endless {
+								return
+							}
+							if name != "lines" && len(b) == len(text) {
+								b = bytes.Repeat([]byte(text[len(text)-1:]), 64<<10)
+							}
+						}
+					}()
+				}
+			}()
+			err := open(l.Addr().String())(patience, true)
+			if !isTemporary(err) {
+				t.Errorf("%s, endless=%v: %v", name, endless, err)
+			}
+			if n := sent.Load(); n > 16<<20 {
+				t.Errorf("%s, endless=%v: %d bytes were taken", name, endless, n)
+			}
+		}
+	}
+}
+
+func passwordOf(b Backend, t *testing.T) attempt {
+	return func(long time.Duration, right bool) error {
+		_, err := tryFor(t, long, b, Plain, fmt.Appendf(nil, "\x00jane\x00%s", map[bool]string{true: "secret", false: "guess"}[right]))
+		return err
+	}
+}
+
+// Peer12: saslauthd that is down, slow, restarted, cut or garbage refuses no one, and neither does one
+// whose own server is away: that answers "NO [ALERT] ..." then.
+func TestPeer12SaslauthdInTroubleRefusesNoOne(t *testing.T) {
+	asked := imap(t)
+	socket, start, stop := realSaslauthd(t, asked)
+	p := behind(t, "unix", socket)
+	open := func(socket string) attempt {
+		return passwordOf(assert.Get(Open("saslauthd:"+socket, Options{}))(t), t)
+	}
+	through := open(p.Addr())
+	checkAnswers(t, p, through)
+	stop()
+	checkDown(t, "down", through)
+	start()
+	checkWorks(t, through)
+	checkGarbage(t, "unix", map[string]string{"an answer without a word": "\x00\x00", "neither": "\x00\x05MAYBE", "a long word": "\xff\xffNO"}, open)
+	asked.Close()
+	checkDown(t, "its IMAP server is away", through)
+}
+
+// A real Dovecot that is stopped, restarted, slow or cut refuses no one.
+func TestDovecotInTroubleRefusesNoOne(t *testing.T) {
+	socket, start, stop := realDovecot(t)
+	p := behind(t, "unix", socket)
+	open := func(socket string) attempt {
+		return passwordOf(assert.Get(Open("dovecot:"+socket, Options{}))(t), t)
+	}
+	through := open(p.Addr())
+	checkAnswers(t, p, through)
+	stop()
+	checkDown(t, "down", through)
+	start()
+	checkWorks(t, through)
+	checkGarbage(t, "unix", map[string]string{"a greeting": handshake, "a greeting and no sense": handshake + "OK\t2\tuser=jane\n"}, open)
+}
+
+// Peer12: an authorization server that is slow, cut, garbage or answers without end refuses no token.
+func TestPeer12AuthorizationServerInTroubleRefusesNoOne(t *testing.T) {
+	dir, programs := t.TempDir(), programs(t)
+	n := 0
+	open := func(addr string) attempt {
+		n++
+		name := fmt.Sprintf("oauth2-%d", n)
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("introspection_url = http://"+addr+"\nclient_id = mail\nclient_secret = machine\n"), 0o600))
+		b := assert.Get(Open("oauth2:"+name, Options{Dir: dir, Programs: programs}))(t)
+		return func(long time.Duration, right bool) error {
+			_, err := tryFor(t, long, b, XOAuth2, xoauth2("jane", map[bool]string{true: "janes", false: "x"}[right]), "")
+			return err
+		}
+	}
+	server := authorization(t)
+	p := behind(t, "tcp", server.Listener.Addr().String())
+	through := open(p.Addr())
+	checkAnswers(t, p, through)
+	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+	checkGarbage(t, "tcp", map[string]string{
+		"no end of the header": "HTTP/1.1 200 OK\r\nX: x", "no JSON": head + "yes", "a list": head + "[true]",
+		"no answer": head + "{}", "a word": head + `{"active":"false"}`,
+	}, open)
+	// Stopped, and started again at the same address.
+	addr := server.Listener.Addr().String()
+	server.Close()
+	checkDown(t, "down", through)
+	again := httptest.NewUnstartedServer(server.Config.Handler)
+	again.Listener.Close()
+	again.Listener = assert.Get(net.Listen("tcp", addr))(t)
+	again.Start()
+	t.Cleanup(again.Close)
+	checkWorks(t, through)
+	large := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"active":false,"x":"`+strings.Repeat("x", 1<<20)+`"}`)
+	}))
+	t.Cleanup(large.Close)
+	checkDown(t, "an answer of a megabyte", open(large.Listener.Addr().String()))
+}

@@ -152,8 +152,8 @@ func (c *converter) database(t table, column string) (source, trouble string) {
 			line("user", values["user"])
 			line("password", values["password"])
 			line("dbname", values["dbname"])
-			line("limit", values["expansion_limit"])
 		}
+		line("limit", values["expansion_limit"])
 		line("query", bound)
 	case "ldap":
 		host := values["server_host"]

@@ -24,7 +24,7 @@ func TestSettingsAreReadAsWritten(t *testing.T) {
 	dir := t.TempDir()
 	path := write(t, dir, "a", "# users\ndatabase = users.db\nquery = SELECT v\n  FROM a # no comment\n\n  WHERE n = :key\n")
 	got, err := ReadSQLite(path)
-	if want := (SQLite{filepath.Join(dir, "users.db"), "SELECT v FROM a # no comment WHERE n = :key"}); got != want || err != nil {
+	if want := (SQLite{filepath.Join(dir, "users.db"), "SELECT v FROM a # no comment WHERE n = :key", 100}); got != want || err != nil {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	write(t, dir, "secret", "pass word\n")

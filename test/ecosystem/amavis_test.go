@@ -104,6 +104,12 @@ func TestAmavisFiltersAllMail(t *testing.T) {
 	assert.Equal(t, strings.Count(text, "\nX-Once: yes\n"), 1, "fields of a rule")
 	assert.Equal(t, strings.Count(text, "by mx.example.org with ESMTP"), 2, "our Received fields")
 
+	// By XFORWARD both ways the client stays known. That of the test is in 127.0.0.0/8, as the filter is.
+	first := rig.Event(t, s, "accepted", "from", "ann@far.example")
+	back := rig.Event(t, s, "accepted", "from", "ann@far.example", "orig-id", first.Get("id"))
+	assert.Equal(t, back.Get("orig-client"), first.Get("client"))
+	assert.Equal(t, back.Get("orig-helo"), first.Get("helo"))
+
 	// A user's mail passes it, too.
 	sub := s.Command("submit", "-f", "alice@mx.example.org", "bob@far.example")
 	sub.Stdin = strings.NewReader("From: alice@mx.example.org\nSubject: out\n\nBye.\n")

@@ -35,6 +35,10 @@ func FromLog(l *logging.Line, id string) (s Step, ok bool) {
 	case "accepted":
 		s.in = In{Client: l.Get("client"), ClientName: l.Get("client-name"), Helo: l.Get("helo"), User: l.Get("user"), Protocol: l.Get("protocol"),
 			TLS: l.Get("tls"), Cipher: l.Get("cipher"), Verified: l.Get("verified")}
+		if client := l.Get("orig-client"); client != "" {
+			s.in.Through, s.in.Client, s.in.ClientName, s.in.Helo = s.in.Client, client, l.Get("orig-client-name"), l.Get("orig-helo")
+			s.in.OriginalID = l.Get("orig-id")
+		}
 	case "routed", "queued":
 		s.in.MessageID = l.Get("message-id")
 	default:
@@ -152,6 +156,12 @@ func origin(in *In) string {
 	}
 	if in.User != "" {
 		text += ", user " + in.User
+	}
+	if in.Through != "" {
+		text += ", through " + in.Through
+		if in.OriginalID != "" {
+			text += ", which has it as " + in.OriginalID
+		}
 	}
 	if in.Protocol != "" {
 		text += ", by " + in.Protocol

@@ -119,6 +119,10 @@ type In struct {
 	Client     string `json:"client,omitempty"` // address and port
 	ClientName string `json:"client_name,omitempty"`
 	Helo       string `json:"helo,omitempty"`
+	// Through is the client that gave us the message, where that named another one by XFORWARD, and
+	// OriginalID the message's ID there: the content filter, and the spool ID on the way to it.
+	Through    string `json:"through,omitempty"`
+	OriginalID string `json:"original_id,omitempty"`
 	User       string `json:"user,omitempty"` // who logged in
 	Protocol   string `json:"protocol,omitempty"`
 	TLS        string `json:"tls,omitempty"`
@@ -128,7 +132,7 @@ type In struct {
 
 // add takes over what is not known yet.
 func (i *In) add(o *In) {
-	for _, f := range []struct{ to, from *string }{{&i.MessageID, &o.MessageID}, {&i.Client, &o.Client}, {&i.ClientName, &o.ClientName}, {&i.Helo, &o.Helo},
+	for _, f := range []struct{ to, from *string }{{&i.MessageID, &o.MessageID}, {&i.Client, &o.Client}, {&i.ClientName, &o.ClientName}, {&i.Helo, &o.Helo}, {&i.Through, &o.Through}, {&i.OriginalID, &o.OriginalID},
 		{&i.User, &o.User}, {&i.Protocol, &o.Protocol}, {&i.TLS, &o.TLS}, {&i.Cipher, &o.Cipher}, {&i.Verified, &o.Verified}} {
 		*f.to = cmp.Or(*f.to, *f.from)
 	}

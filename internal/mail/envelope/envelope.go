@@ -52,6 +52,7 @@ const MaxHeader = 4 << 20
 type Envelope struct {
 	External  bool
 	RcvdFrom  string
+	Forwarded string // as RcvdFrom: who gave the message to that client, which said so by XFORWARD; "": not said
 	BodyType  string
 	ErrorMsg  bool
 	With      string

@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"cmp"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -15,7 +16,7 @@ type Origin struct {
 	User   string // who logged in, in xtext; "": nobody did
 }
 
-// Origin returns where the message came in. It is to be believed as far as the file's owner
+// Origin returns where the message came in, before the content filter if it has passed one. It is to be believed as far as the file's owner
 // is. It does not allocate.
 func (e *Envelope) Origin() Origin {
 	o := Origin{User: e.Submitted}
@@ -23,7 +24,7 @@ func (e *Envelope) Origin() Origin {
 		o.User = "" // a program in HEADERNETS
 	}
 	// HELO (NAME [192.0.2.1]:25): the words of clients have no brackets (session.SafeName).
-	comment, ok := strings.CutSuffix(e.RcvdFrom, ")")
+	comment, ok := strings.CutSuffix(cmp.Or(e.Forwarded, e.RcvdFrom), ")")
 	begin := strings.LastIndexByte(comment, '(')
 	if !ok || begin < 0 {
 		return o

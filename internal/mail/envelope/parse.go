@@ -19,6 +19,7 @@ type place struct {
 var places = []place{
 	{keyword: "external", flag: func(e *Envelope) *bool { return &e.External }},
 	{keyword: "rcvdfrom", value: func(e *Envelope) *string { return &e.RcvdFrom }},
+	{keyword: "forwarded", value: func(e *Envelope) *string { return &e.Forwarded }},
 	{keyword: "bodytype", value: func(e *Envelope) *string { return &e.BodyType }},
 	{keyword: "errormsg", flag: func(e *Envelope) *bool { return &e.ErrorMsg }},
 	{keyword: "with", value: func(e *Envelope) *string { return &e.With }},

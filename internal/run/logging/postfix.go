@@ -170,7 +170,13 @@ func (e *entry) write() {
 	switch e.r.Message {
 	case "accepted":
 		e.line("smtpd")
-		e.add(id, ": client=", e.client())
+		e.add(id, ": client=", e.client("client"))
+		if original := e.text("orig-id"); original != "" {
+			e.add(", orig_queue_id=", original)
+		}
+		if e.text("orig-client") != "" {
+			e.add(", orig_client=", e.client("orig-client"))
+		}
 		if user := e.text("user"); user != "" {
 			e.add(", sasl_method=PLAIN, sasl_username=", user)
 		}
@@ -219,11 +225,11 @@ func (e *entry) write() {
 		}
 	case "auth-failed":
 		e.line("smtpd")
-		e.add("warning: ", e.client(), ": SASL ", e.text("mechanism"), " authentication failed: authentication failure, sasl_username=", e.text("user"))
+		e.add("warning: ", e.client("client"), ": SASL ", e.text("mechanism"), " authentication failed: authentication failure, sasl_username=", e.text("user"))
 		return
 	case "discarded":
 		e.line("cleanup")
-		e.add(id, ": milter-discard: END-OF-MESSAGE from ", e.client(), ": milter triggers DISCARD action; from=<", e.addr("from"), "> proto=ESMTP")
+		e.add(id, ": milter-discard: END-OF-MESSAGE from ", e.client("client"), ": milter triggers DISCARD action; from=<", e.addr("from"), "> proto=ESMTP")
 		return
 	}
 	e.other()
@@ -235,9 +241,9 @@ func (e *entry) queueActive(id string) {
 	e.add(id, ": from=<", e.addr("from"), ">, size=", e.text("size"), ", nrcpt=", e.text("rcpts"), " (queue active)")
 }
 
-// client returns name[address].
-func (e *entry) client() string {
-	client := e.text("client")
+// client returns name[address] of a client whose keys begin so.
+func (e *entry) client(key string) string {
+	client := e.text(key)
 	host := client
 	if i := strings.LastIndexByte(client, ':'); i > 0 {
 		host = strings.Trim(client[:i], "[]")
@@ -253,7 +259,7 @@ func (e *entry) client() string {
 			return '?'
 		}
 		return r
-	}, e.text("client-name"))
+	}, e.text(key+"-name"))
 	if name == "" {
 		name = "unknown"
 	}
@@ -316,7 +322,7 @@ func (e *entry) refused() {
 	}
 	rcpt := e.addr("rcpt")
 	e.line("smtpd")
-	e.add("NOQUEUE: reject: ", stage, " from ", e.client(), ": ", e.text("code"), " ", e.text("status"), " ")
+	e.add("NOQUEUE: reject: ", stage, " from ", e.client("client"), ": ", e.text("code"), " ", e.text("status"), " ")
 	reply := e.text("reply")
 	if stage == "RCPT" && rcpt != "" && !strings.HasPrefix(reply, "<") {
 		e.add("<", rcpt, ">: ")

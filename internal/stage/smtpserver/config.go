@@ -104,6 +104,7 @@ type Clients struct {
 	ProxyNets     []netip.Prefix // whose connections begin with a PROXY header
 	ReinjectNets  []netip.Prefix // whose clients the reinject port serves
 	XClientNets   []netip.Prefix // whose clients may name another client
+	XForwardNets  []netip.Prefix // whose clients may say where a message comes from; on the reinject port, too, those of ReinjectNets
 	RulesExempt   []netip.Prefix // whose clients' mail no rule about header and body concerns
 	HeaderNets    []netip.Prefix // whose clients' mail gets missing fields as that of users
 	ReverseLookup bool           // clients' names are looked up
@@ -197,7 +198,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		RouterDir: s.routerDir(),
 		Ports:     s.ports(), Users: s.users(), Limits: s.limits(), Access: s.access(), Filters: s.filters(),
 		Clients: Clients{
-			ProxyNets: s.nets("PROXYNETS", nil), XClientNets: s.nets("XCLIENTNETS", nil), HeaderNets: s.nets("HEADERNETS", nil), RulesExempt: s.nets("RULESEXEMPT", nil),
+			ProxyNets: s.nets("PROXYNETS", nil), XClientNets: s.nets("XCLIENTNETS", nil), XForwardNets: s.nets("XFORWARDNETS", nil), HeaderNets: s.nets("HEADERNETS", nil), RulesExempt: s.nets("RULESEXEMPT", nil),
 			ReinjectNets:  s.nets("REINJECTNETS", []string{"127.0.0.0/8", "::1/128"}),
 			ReverseLookup: get(s, c.Bool, "REVERSELOOKUP", false), Resolver: c.String("RESOLVER", ""),
 		},

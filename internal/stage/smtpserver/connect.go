@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"zmailer/internal/stage/smtpserver/listen"
@@ -30,6 +31,9 @@ func (s *server) newProtocol(role session.Role) *session.Server {
 		ReadTimeout: s.ReadTimeout, WriteTimeout: s.WriteTimeout, MinRate: s.MinRate,
 		TLSTimeout: s.TLSTimeout, XClientNets: s.XClientNets, Log: s.Log, Open: s.newHandler,
 		Answered: func(code int) { s.meters.recipient(role, code) },
+	}
+	if c.XForwardNets = s.XForwardNets; role == session.RoleReinject {
+		c.XForwardNets = slices.Concat(s.XForwardNets, s.ReinjectNets)
 	}
 	if s.certs != nil {
 		c.TLS = func() *tls.Config { return s.certs.Config() }

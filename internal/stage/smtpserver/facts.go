@@ -25,6 +25,19 @@ func clientAttrs(list []slog.Attr, c *session.Client) []slog.Attr {
 	return tlsAttrs(list, c.TLS)
 }
 
+// forwardedAttrs appends where the client has a message from.
+func forwardedAttrs(list []slog.Attr, f *session.Forwarded) []slog.Attr {
+	list = append(list, slog.String("orig-client", f.String()))
+	for _, a := range [...]slog.Attr{
+		slog.String("orig-client-name", f.Name), slog.String("orig-helo", f.Helo), slog.String("orig-protocol", f.Protocol), slog.String("orig-id", f.Ident),
+	} {
+		if a.Value.String() != "" {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
 // tlsAttrs appends what protects a connection. verified reports whether the other side has
 // shown a certificate of a known authority.
 func tlsAttrs(list []slog.Attr, state *tls.ConnectionState) []slog.Attr {
@@ -83,5 +96,8 @@ func (t *transaction) logAccepted(a postoffice.Accepted) {
 	list := append(room[:0], slog.String("id", a.ID.String()), slog.String("from", t.envelope.From),
 		slog.Int64("size", a.Size), slog.Int("rcpts", t.count()))
 	list = t.joined(append(clientAttrs(list, t.client), slog.String("protocol", t.envelope.With)))
+	if t.forwarded != nil {
+		list = forwardedAttrs(list, t.forwarded)
+	}
 	logging.LogAttrs(t.Log, slog.LevelInfo, "accepted", list...)
 }

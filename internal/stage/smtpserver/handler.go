@@ -77,13 +77,16 @@ func (h *handler) Mail(m *session.Mail) *session.Reply {
 		External:  true,
 		Filtered:  h.client.Role == session.RoleReinject,
 		Submitted: h.submitter(),
-		RcvdFrom:  h.receivedFrom(),
+		RcvdFrom:  receivedFrom(h.client.Helo, h.client.Name, h.client.Addr),
 		BodyType:  m.Body,
 		With:      protocolName(m, &h.client),
 		From:      m.From.String(),
 		HasFrom:   true,
 		EnvID:     m.EnvID,
 		NotaryRet: m.Ret,
+	}
+	if h.tx.forwarded = m.Forwarded; m.Forwarded != nil {
+		h.tx.envelope.Forwarded = receivedFrom(m.Forwarded.Helo, m.Forwarded.Name, m.Forwarded.Addr)
 	}
 	h.tx.requireTLS, h.tx.lineSize = m.RequireTLS, 0
 	if m.RequireTLS && m.Ret == "" {
@@ -259,14 +262,14 @@ func protocolName(m *session.Mail, c *session.Client) string {
 	return word
 }
 
-// receivedFrom returns the client for the Received line: the name in its greeting, then what
-// is known.
-func (h *handler) receivedFrom() string {
-	known := literal(h.client.Addr)
-	if h.client.Name != "" {
-		known = session.SafeName(h.client.Name) + " " + known
+// receivedFrom returns a client for the Received line: the name in its greeting, then what is
+// known.
+func receivedFrom(helo, name string, addr netip.AddrPort) string {
+	known := literal(addr)
+	if name != "" {
+		known = session.SafeName(name) + " " + known
 	}
-	return session.SafeName(h.client.Helo) + " (" + known + ")"
+	return session.SafeName(helo) + " (" + known + ")"
 }
 
 // literal returns an address for the Received line: "[192.0.2.1]:25" or

@@ -38,6 +38,7 @@ type transaction struct {
 	requireTLS bool // it has REQUIRETLS
 	who        limits.Who
 	policy     policy.Transaction
+	forwarded  *session.Forwarded    // nil: the client has not said where the message comes from
 	scan       *contentrules.Scanner // nil: no rule about header or body concerns it
 	discarded  bool                  // by such a rule
 	filters    *content.Session
@@ -50,7 +51,7 @@ type transaction struct {
 func (t *transaction) reset() {
 	t.endRecipients()
 	t.removed()
-	t.envelope = nil
+	t.envelope, t.forwarded = nil, nil
 	t.scan, t.discarded = nil, false
 	t.policy = policy.Transaction{}
 	t.filters.Reset()

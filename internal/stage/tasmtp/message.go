@@ -47,6 +47,11 @@ func (r *Relay) message(d *agent.Delivery, l *link, rcpts []*agent.Recipient) (*
 		Recipients: make([]smtpclient.Recipient, len(rcpts)),
 		RequireTLS: requiresTLS(first),
 	}
+	if l.conn.Extensions().XForward != "" {
+		if m.Forward, err = r.forward(d, l); err != nil {
+			return nil, notSent(err, len(rcpts))
+		}
+	}
 	for i, rcpt := range rcpts {
 		m.Recipients[i] = smtpclient.Recipient{Address: rcpt.Address, Notify: rcpt.Param("NOTIFY"), ORcpt: rcpt.Param("ORCPT"), Brief: !rcpt.AsksSuccess()}
 	}

@@ -35,6 +35,7 @@ import (
 	"zmailer/internal/stage/tasmtp/mx"
 	"zmailer/internal/stage/tasmtp/replies"
 	"zmailer/internal/stage/tasmtp/sign"
+	"zmailer/internal/table/text"
 	"zmailer/internal/wire/smtpclient"
 )
 
@@ -55,6 +56,7 @@ type Config struct {
 	Helo    string
 	Limits
 	Files
+	Filter   text.Route     // the content filter, which learns by XFORWARD where mail comes from; zero: none
 	SignNets []netip.Prefix // whose clients' mail is ours to sign
 	Security Security
 	Retired  []*config.Error // settings that are ignored, to be logged
@@ -104,7 +106,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	security.Keeper = c.Keeper()
 	out := Config{
 		PostOffice: "..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname, Port: s.Int("SMTPPORT", 25),
-		Resolver: c.String("RESOLVER", ""), SignNets: signNets(s), Retired: c.Retired(), Listeners: ownListeners(c), Keeper: c.Keeper(),
+		Resolver: c.String("RESOLVER", ""), SignNets: signNets(s), Filter: contentFilter(s), Retired: c.Retired(), Listeners: ownListeners(c), Keeper: c.Keeper(),
 		Limits: Limits{DeadTime: s.Duration("DEADTIME", 15*time.Minute), MinRate: int64(s.Int("SMTPMINRATE", 500)), MaxTime: s.Duration("SMTPMAXTIME", 6*time.Hour)},
 		Files:  Files{Replies: c.Path("replies"), Discard: c.Path(discardFile), DKIM: c.Path("dkim")},
 	}
@@ -148,6 +150,7 @@ type Relay struct {
 	zone   zone
 	rules  *config.File[*replies.Table] // nil: there are none
 	signer signer
+	filter text.Route // the content filter
 }
 
 // connector finds the servers of destinations and opens sessions with them.
@@ -224,6 +227,7 @@ func NewRelay(c Config) (*Relay, error) {
 		zone:   zone,
 		rules:  openRules(c.Replies, replies.Parse, "rules on replies", time.Now, c.Keeper, log),
 		signer: signer{keys: keys, nets: c.SignNets, log: log},
+		filter: c.Filter,
 	}, nil
 }
 

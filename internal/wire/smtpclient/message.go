@@ -24,6 +24,9 @@ type Message struct {
 	Body       io.Reader
 	Recipients []Recipient
 	RequireTLS bool // it goes on under TLS alone (RFC 8689 §4.2); said to servers that offer it
+	// Forward is where the message comes from, said to servers that offer XFORWARD; nil: it is not
+	// said.
+	Forward *Forward
 	// Sent, if set, is called once by Send, right before the final dot is written, with the
 	// indices of the recipients that the server accepted: from then on they may have
 	// the message. If it errs the connection is closed without the dot and nothing

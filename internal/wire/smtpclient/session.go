@@ -26,6 +26,7 @@ type Extensions struct {
 	StartTLS       bool   // RFC 3207
 	RequireTLS     bool   // RFC 8689
 	Auth           string // mechanisms, parted by blanks (RFC 4954)
+	XForward       string // attributes of Postfix's XFORWARD, parted by blanks
 }
 
 // Extensions returns what the server offers; valid after Hello.
@@ -130,6 +131,8 @@ func parseExtensions(text string, ignore []string) Extensions {
 			e.RequireTLS = true
 		case "AUTH":
 			e.Auth = strings.TrimSpace(params)
+		case "XFORWARD":
+			e.XForward = params
 		}
 	}
 	return e

@@ -23,6 +23,7 @@ type transaction struct {
 	replies []Reply // per recipient: to RCPT
 	cmd     []byte  // its commands
 
+	forwards  int // XFORWARD commands without a reply
 	mailLine  span
 	mail      Reply
 	data      Reply
@@ -138,6 +139,7 @@ const chunk = 8 << 10
 // of their answers.
 func (t *transaction) askPipelined(from wire, utf8 bool) error {
 	t.addReset()
+	t.addForward()
 	t.addMail(from, utf8)
 	sent, answered, next := 0, 0, 0 // bytes of cmd written; recipients
 	for {
@@ -193,6 +195,9 @@ func (t *transaction) askInTurn(from wire, utf8 bool) error {
 		if err := t.readReset(); err != nil || !t.mail.IsZero() {
 			return err
 		}
+	}
+	if err := t.forwardInTurn(); err != nil || !t.mail.IsZero() {
+		return err
 	}
 	sent := len(t.cmd)
 	t.addMail(from, utf8)
@@ -271,6 +276,9 @@ func (t *transaction) readMail() (err error) {
 		if err := t.readReset(); err != nil || !t.mail.IsZero() {
 			return err
 		}
+	}
+	if err := t.readForward(); err != nil || !t.mail.IsZero() {
+		return err
 	}
 	r, err := c.reply(PhaseMail)
 	if err != nil {

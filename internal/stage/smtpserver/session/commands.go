@@ -53,6 +53,7 @@ var commands = makeCommands([]command{
 	{verb: "AUTH", states: 1 << greeted, run: (*Conn).auth},
 	{verb: "ETRN", states: 1 << greeted, run: func(c *Conn, arg string) { c.reply(c.handler.ETRN(arg)) }},
 	{verb: "XCLIENT", states: 1<<connected | 1<<greeted, run: (*Conn).xclient},
+	{verb: "XFORWARD", states: 1<<connected | 1<<greeted, run: (*Conn).xforward},
 })
 
 // unknown is every other command; its argument is the whole line.
@@ -124,7 +125,7 @@ func (c *Conn) outOfOrder() *Reply {
 		return replyHelloFirst
 	case verb == "MAIL":
 		return replyNested
-	case verb == "AUTH", verb == "ETRN", verb == "XCLIENT":
+	case verb == "AUTH", verb == "ETRN", verb == "XCLIENT", verb == "XFORWARD":
 		return replyInTransaction
 	case c.state == greeted:
 		return replyNeedMail
@@ -149,7 +150,7 @@ func (c *Conn) hello(arg, protocol string) {
 		return
 	}
 	if c.handler == nil {
-		c.handler = c.server.Open(c.client, c)
+		c.handler, c.forwarded = c.server.Open(c.client, c), nil
 	} else {
 		c.reset()
 	}
@@ -179,6 +180,7 @@ func (c *Conn) mailFrom(arg string) {
 	case !c.begin():
 		r = replyStopping
 	default:
+		c.mail.Forwarded = c.forwarded
 		if r = c.handler.Mail(&c.mail); r != nil {
 			c.finish()
 		}
@@ -238,6 +240,7 @@ func (c *Conn) rset(string) {
 	if c.handler != nil {
 		c.reset()
 	}
+	c.forwarded = nil
 	c.reply(replyOK)
 }
 
@@ -339,6 +342,6 @@ func (c *Conn) receive() {
 // reset ends the transaction.
 func (c *Conn) reset() {
 	c.handler.Reset()
-	c.state, c.taken, c.refused, c.content = greeted, 0, 0, Content{}
+	c.state, c.taken, c.refused, c.content, c.forwarded = greeted, 0, 0, Content{}, nil
 	c.finish()
 }

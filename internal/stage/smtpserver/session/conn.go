@@ -39,18 +39,19 @@ type Conn struct {
 	onClose func()         // may be nil
 	onLogin func()         // may be nil
 
-	state    state
-	handler  Handler  // nil before the greeting
-	protocol string   // SMTP, ESMTP or LMTP, by the greeting
-	command  *command // that is being answered
-	last     int      // bytes of the line that was read last, with its end
-	taken    int      // recipients of the transaction
-	refused  int      // recipients that were not taken
-	errors   errorCount
-	mail     Mail // the last commands, for Handler
-	rcpt     Rcpt
-	content  Content
-	chunks   chunks
+	state     state
+	handler   Handler  // nil before the greeting
+	protocol  string   // SMTP, ESMTP or LMTP, by the greeting
+	command   *command // that is being answered
+	last      int      // bytes of the line that was read last, with its end
+	taken     int      // recipients of the transaction
+	refused   int      // recipients that were not taken
+	errors    errorCount
+	forwarded *Forwarded // by XFORWARD; nil: not given
+	mail      Mail       // the last commands, for Handler
+	rcpt      Rcpt
+	content   Content
+	chunks    chunks
 }
 
 // NewConn makes a connection of the server's port. onClose is called when it is closed; may
@@ -212,7 +213,7 @@ func (c *Conn) restart() {
 		c.handler.Close()
 		c.handler = nil
 	}
-	c.state = connected
+	c.state, c.forwarded = connected, nil
 	c.finish()
 }
 
@@ -278,7 +279,7 @@ func (c *Conn) unreadLine() { c.skip(-c.last) }
 
 // extensions returns what EHLO and LHLO offer (RFC 5321 section 4.1.1.1).
 func (c *Conn) extensions() []string {
-	const most = 13
+	const most = 14
 	list := append(make([]string, 0, most), "PIPELINING", "8BITMIME", "ENHANCEDSTATUSCODES", "CHUNKING", "SMTPUTF8", "DSN")
 	if c.config.MaxSize > 0 {
 		list = append(list, "SIZE "+strconv.FormatInt(c.config.MaxSize, 10))
@@ -294,6 +295,9 @@ func (c *Conn) extensions() []string {
 	}
 	if c.mayXCLIENT() {
 		list = append(list, xclientOffer)
+	}
+	if c.mayXFORWARD() {
+		list = append(list, xforwardOffer)
 	}
 	return list
 }

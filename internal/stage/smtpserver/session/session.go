@@ -171,6 +171,8 @@ type Mail struct {
 	UTF8       bool
 	RequireTLS bool
 	EnvID, Ret string // RFC 3461; EnvID as the client wrote it
+	// Forwarded is where the message comes from, if the client has said so; nil: it has not.
+	Forwarded *Forwarded
 }
 
 // Rcpt is a RCPT command.
@@ -203,6 +205,8 @@ type Config struct {
 	TLS         func() *tls.Config // for the next handshake; nil: no TLS
 	TLSTimeout  time.Duration      // for a handshake
 	XClientNets []netip.Prefix     // clients that may name another one by XCLIENT
+	// XForwardNets are clients that may say by XFORWARD where messages come from.
+	XForwardNets []netip.Prefix
 
 	Log *slog.Logger
 	// Open returns the Handler for a client that has greeted, again after STARTTLS and

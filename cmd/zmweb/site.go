@@ -67,6 +67,7 @@ type noCopies struct{ *keys.Client }
 func (noCopies) Good(string, []byte, uint32, error) {}
 func (noCopies) Bad(string, error, bool)            {}
 func (noCopies) Last(string) *config.Kept           { return nil }
+func (noCopies) Names(string)                       {}
 func (noCopies) Expires(string, time.Time)          {}
 
 // use serves by settings from now on. With an error nothing has changed.

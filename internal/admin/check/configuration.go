@@ -283,6 +283,9 @@ func (c *collector) Last(path string) *config.Kept {
 	return c.copies.Last(path)
 }
 
+// Names does nothing: a check asks by itself.
+func (c *collector) Names(string) {}
+
 // Expires warns of a certificate that ends soon.
 func (c *collector) Expires(path string, at time.Time) {
 	if c.saves != nil {

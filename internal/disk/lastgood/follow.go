@@ -30,8 +30,9 @@ type Follower struct {
 	log     *slog.Logger
 
 	started, current, next *config.Config
-	refused                string // why the last reading was refused, as it was logged
-	publishes              bool   // SubmitFile is written
+	refused                string          // why the last reading was refused, as it was logged
+	before                 map[string]bool // what the store had seen before the last reading
+	publishes              bool            // SubmitFile is written
 }
 
 // Follow returns the Follower of a program that is started with settings. store is what Use has
@@ -70,13 +71,14 @@ func (f *Follower) End() {
 // restart have the values of the start. Accept or Refuse follows.
 func (f *Follower) Read() (*config.Config, error) {
 	f.settle()
+	f.before = f.store.rereads()
 	next, err := f.load()
 	if err == nil && next.Empty() && !f.current.Empty() {
 		// The defaults would have mail for all users of a table returned as for no one.
 		err = &config.Error{File: next.File, Reason: "it has no settings any more, as a file that is just being written", Remedy: "reload again when it is complete"}
 	}
 	if err != nil {
-		return nil, err
+		return nil, err // Refuse follows
 	}
 	f.next = next
 	mixed := next.Keeping(f.started, config.ChangeFor(f.program, next.ChangedFrom(f.started)).Restart)
@@ -120,6 +122,9 @@ func (f *Follower) Accept() (attrs []any) {
 	changed := append(slices.Clone(change.Applied), change.Restart...)
 	f.current, f.next, f.refused = f.next, nil, ""
 	f.note("")
+	if f.store != nil {
+		f.store.settleBad(f.before)
+	}
 	if f.publishes {
 		f.publish()
 	}
@@ -131,6 +136,9 @@ func (f *Follower) Accept() (attrs []any) {
 // that once, and an alarm is raised until a later reading is accepted.
 func (f *Follower) Refuse(err error) {
 	f.next = nil
+	if f.store != nil {
+		f.store.forgets(f.before)
+	}
 	if err.Error() == f.refused {
 		return
 	}

@@ -144,10 +144,8 @@ func (s *Store) Good(path string, text []byte, uid uint32, _ error) {
 	n := name(path)
 	first := !s.seen[n]
 	s.seen[n] = true
-	if _, was := s.wrong[path]; was || first {
-		delete(s.wrong, path)
-		s.remove(n + badSuffix)
-	}
+	delete(s.wrong, path)
+	s.remove(n + badSuffix) // which another process of this program may have written
 	if text == nil {
 		delete(s.sums, path)
 		if first {
@@ -183,6 +181,13 @@ func (s *Store) Expires(path string, at time.Time) {
 		s.until[path] = at
 		delete(s.sums, path) // it is compared again
 	}
+}
+
+// Names implements config.Keeper.
+func (s *Store) Names(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen[name(path)] = true
 }
 
 // Bad implements config.Keeper.
@@ -274,6 +279,39 @@ func (s *Store) Settle() {
 			s.remove(e.Name)
 		}
 	}
+}
+
+// rereads begins a reading of all files and settings again. Its end is done or, if what was read is
+// not used, forgotten.
+func (s *Store) rereads() (before map[string]bool) {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, s.seen = s.seen, map[string]bool{}
+	return before
+}
+
+// forgets has what was seen before a reading counted again.
+func (s *Store) forgets(before map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.Copy(s.seen, before)
+}
+
+// settleBad removes notes about what was not read or named since rereads. The copies remain until the
+// next start.
+func (s *Store) settleBad(before map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := range before {
+		if !s.seen[n] {
+			s.remove(n + badSuffix)
+		}
+	}
+	maps.DeleteFunc(s.wrong, func(path, _ string) bool { return !s.seen[name(path)] })
+	maps.Copy(s.seen, before)
 }
 
 // abandoned reports whether a file that is being written was left by a process that was killed:

@@ -21,6 +21,8 @@ type Keeper interface {
 	Bad(path string, reason error, held bool)
 	// Last returns what Good saved last, also before this program was started; nil: nothing.
 	Last(path string) *Kept
+	// Names notes that settings name what is not a file, such as a policy service, before it is asked.
+	Names(name string)
 	// Expires notes when a certificate ends.
 	Expires(path string, at time.Time)
 	// Open opens a key or a file of passwords that this process may not read, through a helper

@@ -18,6 +18,9 @@ type Outage struct {
 // NewOutage names what is asked as the alarm will; after is how many failures in a row make one. A
 // nil keeper raises nothing.
 func NewOutage(k Keeper, name string, after int) *Outage {
+	if k != nil {
+		k.Names(name)
+	}
 	return &Outage{keeper: k, name: name, after: after}
 }
 

@@ -54,6 +54,9 @@ const outageAfter = 3
 // Alarms has lists that do not answer raise alarms.
 func (l *Lists) Alarms(k config.Keeper) *Lists {
 	l.keeper = k
+	for _, s := range l.sites {
+		l.of(s.Domain)
+	}
 	return l
 }
 
@@ -137,15 +140,21 @@ func (l *Lists) ask(ctx context.Context, name func(zone string) string) *Result 
 	return r
 }
 
-// note logs a list that fails, and one that answers again.
-func (l *Lists) note(zone string, a *dnsq.Answer, err error) {
+// of returns the trouble of a list.
+func (l *Lists) of(zone string) *trouble {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	t := l.trouble[zone]
 	if t == nil {
 		t = &trouble{Outage: config.NewOutage(l.keeper, "dnsbl:"+zone, outageAfter)}
 		l.trouble[zone] = t
 	}
-	l.mu.Unlock()
+	return t
+}
+
+// note logs a list that fails, and one that answers again.
+func (l *Lists) note(zone string, a *dnsq.Answer, err error) {
+	t := l.of(zone)
 	switch {
 	case errors.Is(err, context.Canceled):
 		// The client has gone.

@@ -194,7 +194,7 @@ func (p *webPage) stop() {
 func TestZmctlWebBecomesZmweb(t *testing.T) {
 	t.Parallel()
 	s := start(t, nil, nil)
-	for flags, want := range map[string]int{"--token-file=off": 64, "--listen=0.0.0.0:0": 78, "--accounts=/nowhere": 78, "--accounts=pam:x": 78, "--no-such": 64} {
+	for flags, want := range map[string]int{"--token-file=off": 78, "--listen=0.0.0.0:0": 78, "--accounts=/nowhere": 78, "--accounts=pam:x": 78, "--no-such": 64} {
 		exits(t, s, want, "zmctl", "web", flags)
 	}
 	alone := filepath.Join(t.TempDir(), "zmctl")

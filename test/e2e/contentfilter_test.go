@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -156,4 +157,32 @@ func TestMailInAFilterWhoseClientIsKilledIsNotLost(t *testing.T) {
 			event(t, s, "in-doubt")
 		})
 	}
+}
+
+// A filter that gives mail back to port 25 gets each message once. What comes back is in the freezer,
+// and goes on when the filter is repaired.
+func TestFilterThatReturnsMailToPort25GetsItOnce(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{})
+	back := freeAddr(t)
+	var to atomic.Value
+	filter := newSink(t, &peer.Sink{Final: func(m *peer.Message) string {
+		if err := smtp.SendMail(to.Load().(string), nil, m.From, m.Recipients, m.Data); err != nil {
+			return fmt.Sprintf("451 4.5.0 %v", err)
+		}
+		return ""
+	}})
+	to.Store("") // port 25 is known when the system is there
+	s := sandwich(t, sink, filter.Addr(), back)
+	to.Store(s.SMTPAddr)
+	sendSMTP(t, s, "bob@far.example", "one@sink.example", "Subject: one\n\n1\n")
+	id := event(t, s, "frozen").Get("id")
+	wantIn(t, zmctl(t, s, "why", id), "REINJECTLISTEN", filter.Addr())
+	assert.Equal(t, len(filter.Messages()), 1, "ways through the filter")
+	to.Store(back)
+	zmctl(t, s, "thaw", "--yes", id)
+	assert.Must(t, sink.Wait(1, patience))
+	awaitEmpty(t, s)
+	assert.Equal(t, len(sink.Messages()), 1)
+	assert.Equal(t, len(filter.Messages()), 2, "ways through the filter")
 }

@@ -3,6 +3,7 @@ package route
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -30,7 +31,9 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	var err error
 	out.Trusted, err = uidsOf(c.List("TRUSTED"))
 	s.Use("TRUSTED", err)
-	out.ContentFilter = contentFilter(s)
+	if out.ContentFilter = contentFilter(s); out.ContentFilter != nil {
+		out.FilterNets = filterNets(s)
+	}
 	out.SRS = srsFrom(s, out.Hostname)
 	out.Rules = rulesFrom(s)
 	out.Keeper, out.Rules.Keeper = s.Keeper(), s.Keeper()
@@ -114,6 +117,20 @@ func contentFilter(s *config.Reader) *text.Route {
 	}
 	s.Use("CONTENTFILTER", err)
 	return &to
+}
+
+// filterNets reads REINJECTNETS, whose mistakes smtpserver reports.
+func filterNets(s *config.Reader) (nets []netip.Prefix) {
+	list := s.List("REINJECTNETS")
+	if len(list) == 0 {
+		list = []string{"127.0.0.0/8", "::1/128"}
+	}
+	for _, word := range list {
+		if n, err := config.ParseNet(word); err == nil {
+			nets = append(nets, n)
+		}
+	}
+	return nets
 }
 
 // sources splits a setting into its sources, and checks how each is written, but for those that

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -103,6 +104,58 @@ func TestMailGoesThroughTheContentFilter(t *testing.T) {
 				t.Errorf("%q in\n%s", tt.not, m.file)
 			}
 		})
+	}
+}
+
+// Mail that the content filter gives back to port 25 is known at once. Mail that was filtered and comes
+// from this host again is not, nor are others' claims.
+func TestMailThatTheFilterReturnsToPort25IsFrozen(t *testing.T) {
+	const (
+		theirs = "Received: from localhost by localhost (amavisd-new); Thu, 26 Nov 2026 10:00:00 +0000\n"
+		marked = "Received: from far.example ([192.0.2.1]:25)\n\tby mta.example with ESMTP (to the\n\tcontent filter)\n\tid S1; Thu, 26 Nov 2026 10:00:00 +0000\n"
+		after  = "Received: from localhost ([127.0.0.1]:25) by mta.example with ESMTP id S2; Thu, 26 Nov 2026 10:00:00 +0000\n"
+		local  = "external\nrcvdfrom localhost ([127.0.0.1]:9)\n"
+	)
+	for name, tt := range map[string]struct {
+		envelope, header string
+		want             bool
+	}{
+		"from the filter":                  {local, theirs + marked, true},
+		"the filter adds no field":         {local, marked, true},
+		"from elsewhere":                   {"external\nrcvdfrom far ([192.0.2.1]:9)\n", theirs + marked, false},
+		"the filter names the client":      {local + "forwarded far ([192.0.2.1]:9)\n", theirs + marked, true},
+		"another host in a filter's name":  {"external\nrcvdfrom far ([192.0.2.1]:9)\nforwarded localhost ([127.0.0.1]:9)\n", marked, false},
+		"a list manager, after the filter": {local, theirs + after + theirs + marked, false},
+		"new mail of this host":            {local, "", false},
+		"another host's filter":            {local, strings.ReplaceAll(marked, "mta.example", "other.example"), false},
+		"by a program":                     {"", marked, false},
+		"given back where it should be":    {local + "filtered\n", theirs + marked, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.config.Hostname, r.config.ContentFilter = "mta.example", &text.Route{Channel: "smtpx", Host: "127.0.0.1:10024"}
+			r.config.FilterNets = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+			m := r.route(r.engine(), r.claim(uint32(os.Geteuid()), tt.envelope+"from <a@example.org>\nto <q@example.com>\nenv-end\n"+tt.header+"Subject: x\n\ntext\n"))
+			frozen, is := IsFrozen(m.Err)
+			if is != tt.want || is && frozen.Cause != loopCause {
+				t.Errorf("got %v, want frozen: %v", m.Err, tt.want)
+			}
+		})
+	}
+}
+
+// The mark of the loop is in the field that the router itself writes, and only on the way to the
+// filter.
+func TestReceivedFieldOnTheWayToTheFilterIsMarked(t *testing.T) {
+	for _, filtered := range []string{"", "filtered\n"} {
+		r := newRig(t)
+		r.config.Hostname, r.config.ContentFilter = "mta.example", &text.Route{Channel: "smtpx", Host: "127.0.0.1:10024"}
+		m := r.route(r.engine(), r.claim(uint32(os.Geteuid()), "external\nrcvdfrom a.very.long.name.of.a.host.example (a.very.long.name.of.a.host.example [192.0.2.1]:9)\nwith ESMTPSA\n"+filtered+"from <a@example.org>\nto <q@example.com>\nenv-end\nSubject: x\n\ntext\n"))
+		assert.Must(t, m.Err)
+		_, block, _ := strings.Cut(string(m.file), "Received:")
+		var h header
+		h.look([]byte("Received:" + block))
+		assert.Equal(t, h.isMarked("mta.example"), filtered == "", "%s", m.file)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -64,6 +65,8 @@ type Config struct {
 	// ContentFilter is where mail goes before anything else is decided about its recipients; nil:
 	// there is no content filter.
 	ContentFilter *text.Route
+	// FilterNets are the networks that its filter gives mail back from.
+	FilterNets []netip.Prefix
 	// HideClient: Received lines of authenticated users' mail do not name the client.
 	HideClient bool
 	// PolicySteps and PolicyTime bound each call of router.star; 0: policy's defaults.

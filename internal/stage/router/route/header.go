@@ -86,6 +86,9 @@ func (msg *message) received(b []byte, c *Config) []byte {
 	if msg.trusted && e.With != "" {
 		clause += " with " + atom(e.With)
 	}
+	if msg.policy.filter != nil {
+		clause += " " + toFilter
+	}
 	b = appendFolded(b, &begin, clause)
 	b = append(b, "\n\tid "...)
 	b = append(b, msg.id...)

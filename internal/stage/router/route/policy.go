@@ -56,7 +56,7 @@ func (en *Engine) askPolicy(msg *message) error {
 	}
 	if en.filters(msg) {
 		p.filter = en.c.ContentFilter
-		return nil // the program is asked when the message comes back
+		return en.filterLoop(msg) // the program is asked when the message comes back
 	}
 	if p.fate.Fate != policy.None {
 		return nil // the program is for what no rule decides

@@ -10,13 +10,13 @@ import (
 	"zmailer/internal/run/assert"
 )
 
-// shownBy is one entry of the last column of docs/traps.md: tests, then their package.
+// shownBy is one entry of the last column of docs/notes/traps.md: tests, then their package.
 var shownBy = regexp.MustCompile("^((?:`Test\\w+` )+)([\\w/-]+)$")
 
-// Each row of docs/traps.md names tests that exist.
+// Each row of docs/notes/traps.md names tests that exist.
 func TestEveryTrapHasItsTests(t *testing.T) {
 	tree := root(t)
-	table := assert.Get(fs.ReadFile(tree, "docs/traps.md"))(t)
+	table := assert.Get(fs.ReadFile(tree, "docs/notes/traps.md"))(t)
 	tests := map[string]bool{}
 	for _, s := range assert.Get(load(tree))(t) {
 		for _, d := range s.tree.Decls {
@@ -46,6 +46,6 @@ func TestEveryTrapHasItsTests(t *testing.T) {
 		}
 	}
 	if rows == 0 {
-		t.Error("docs/traps.md has no table")
+		t.Error("docs/notes/traps.md has no table")
 	}
 }

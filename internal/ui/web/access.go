@@ -166,7 +166,7 @@ func (g *gate) admit(ctx context.Context, user, password, from string) (*session
 	if err != nil {
 		return nil, err
 	}
-	// Who may do nothing learns here, as late as who has the wrong password.
+	// A user without rights is refused as late as one with a wrong password: the time reveals nothing.
 	if g.right(name) == NoRight {
 		return nil, ErrRefused
 	}

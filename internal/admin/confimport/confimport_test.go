@@ -290,3 +290,40 @@ func TestOptionsOfFiltersAreConverted(t *testing.T) {
 		}
 	}
 }
+
+// Verified and unlisted senders and recipients are rules in the order that Postfix has them, with the
+// reply codes of the settings, and the times of the cache are kept.
+func TestVerificationIsConverted(t *testing.T) {
+	dir := t.TempDir()
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "master.cf"), nil, 0o600))
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "main.cf"), []byte("myhostname = mx.example.org\nmynetworks = 192.0.2.0/24\n"+
+		"smtpd_sender_restrictions = reject_unlisted_sender, permit_mynetworks, reject_unverified_sender\n"+
+		"smtpd_recipient_restrictions = permit_mynetworks, reject_unauth_destination, reject_unlisted_recipient, warn_if_reject reject_unverified_recipient\n"+
+		"unverified_sender_reject_code = 550\nunverified_recipient_reject_code = 577\nunverified_recipient_tempfail_action = permit\n"+
+		"address_verify_positive_expire_time = 14\naddress_verify_positive_refresh_time = 12h\n"+
+		"address_verify_negative_expire_time = 1d\naddress_verify_negative_refresh_time = 2\naddress_verify_map = btree:$data_directory/verify\n"), 0o600))
+	r := assert.Get(Postfix(dir, nil))(t)
+	want := []string{
+		"reject_unlisted_sender",
+		"reject_unverified_sender reject_code=550 client!=192.0.2.0/24",
+		"warn_if_reject reject_unverified_recipient reject_code=577 tempfail_action=permit client!=192.0.2.0/24",
+	}
+	var rules []string
+	for line := range strings.Lines(text(r, "access")) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			rules = append(rules, line)
+		}
+	}
+	assert.Equal(t, strings.Join(rules, "\n"), strings.Join(want, "\n"), "access")
+	conf := strings.Split(text(r, "zmailer.conf"), "\n")
+	for _, line := range []string{"ADDRESSVERIFYPOSITIVEEXPIRE=14d", "ADDRESSVERIFYPOSITIVEREFRESH=12h", "ADDRESSVERIFYNEGATIVEEXPIRE=1d", "ADDRESSVERIFYNEGATIVEREFRESH=2h"} {
+		if !slices.Contains(conf, line) {
+			t.Errorf("zmailer.conf has no line %s:\n%s", line, text(r, "zmailer.conf"))
+		}
+	}
+	for _, row := range r.Rows {
+		if strings.HasPrefix(row.Setting, "unverified_") || strings.HasPrefix(row.Setting, "address_verify_") && row.Setting != "address_verify_map" {
+			assert.Equal(t, row.Outcome, Converted, row.Setting)
+		}
+	}
+}

@@ -249,6 +249,16 @@ func (c *converter) verification(word string) []string {
 }
 
 func convertVerification(c *converter) {
+	for _, t := range []struct{ of, setting, unit string }{
+		{"positive_expire_time", "ADDRESSVERIFYPOSITIVEEXPIRE", "d"}, {"positive_refresh_time", "ADDRESSVERIFYPOSITIVEREFRESH", "d"},
+		{"negative_expire_time", "ADDRESSVERIFYNEGATIVEEXPIRE", "d"}, {"negative_refresh_time", "ADDRESSVERIFYNEGATIVEREFRESH", "h"},
+	} {
+		name := "address_verify_" + t.of
+		if d, ok := duration(c.p.get(name), t.unit); ok && d > 0 && c.p.isSet(name) {
+			c.b.set(t.setting, interval(d), name)
+			c.converted(name, "relay-domains.md", "%s=%s", t.setting, interval(d))
+		}
+	}
 	for _, s := range c.p.settings {
 		if strings.HasPrefix(s.name, "unverified_") && slices.Contains(verificationCodes, s.name) {
 			c.converted(s.name, "access.md", "access: an option of reject_unverified_sender and reject_unverified_recipient")

@@ -98,6 +98,61 @@ func TestTheDeadlineCountsFromTheSending(t *testing.T) {
 	}
 }
 
+func TestTheAnswerToAnOlderRenewalDoesNotMoveTheDeadlineBack(t *testing.T) {
+	r := newRig(t)
+	r.join()
+	r.step(2*second, Event{})
+	older := r.want(Renew)
+	r.step(2*second, Event{})
+	newer := r.want(Renew)
+	r.step(0, Event{Kind: Renewed, Lease: newer.Lease, Sent: newer.Sent})
+	r.step(0, Event{Kind: Renewed, Lease: older.Lease, Sent: older.Sent})
+	r.without(Publish)
+	if want := newer.Sent + 8*second; r.m.Deadline() != want {
+		t.Errorf("deadline %v, want %v", r.m.Deadline(), want)
+	}
+}
+
+func TestALeaseWhoseAnswerCameTooLateIsNotUsed(t *testing.T) {
+	r := newRig(t)
+	r.step(0, Event{})
+	r.step(0, Event{Kind: AllEnded, ID: r.want(EndAll).ID})
+	j := r.want(Join)
+	r.step(8*second, Event{Kind: Joined, ID: j.ID, Sent: j.Sent})
+	r.without(Claim, Renew)
+	if r.m.Status() != Ending || r.m.Deadline() != 0 {
+		t.Errorf("status %d, deadline %v", r.m.Status(), r.m.Deadline())
+	}
+}
+
+func TestAnswersAboutAnEarlierLeaseAreIgnored(t *testing.T) {
+	r := newRig(t)
+	claim := r.join()
+	r.step(8*second, Event{}) // it ends
+	r.step(0, Event{Kind: AllEnded, ID: r.want(EndAll).ID})
+	j := r.want(Join)
+	r.step(0, Event{Kind: Joined, ID: j.ID, Sent: j.Sent})
+	deadline := r.m.Deadline()
+	r.step(second, Event{Kind: Renewed, Lease: claim.Lease, Sent: r.now + second})
+	r.step(0, Event{Kind: LeaseGone, Lease: claim.Lease})
+	if r.m.Status() != Member || r.m.Deadline() != deadline {
+		t.Errorf("status %d, deadline %v, want %v", r.m.Status(), r.m.Deadline(), deadline)
+	}
+}
+
+func TestTimeDoesNotGoBack(t *testing.T) {
+	r := newRig(t)
+	r.join()
+	r.step(5*second, Event{})
+	r.step(0, Event{})
+	claim := r.want(Claim)
+	r.step(-2*second, Event{Kind: Won, Postoffice: "a", ID: claim.ID, Revision: 5})
+	r.step(2*second, Event{})
+	r.without(ReadEpoch) // it settles from the latest time that was seen
+	r.step(second, Event{})
+	r.want(ReadEpoch)
+}
+
 func TestAnAnswerAfterTheDeadlineDoesNotExtendIt(t *testing.T) {
 	r := newRig(t)
 	r.serve(r.join(), 5, 0)
@@ -302,6 +357,33 @@ func TestAKeyThatAppearsDuringTheReleaseIsReleasedToo(t *testing.T) {
 	}
 }
 
+func TestAClaimIsHandedBackBeforeAnythingWasTouched(t *testing.T) {
+	r := newRig(t)
+	r.serve(r.join(), 5, 0)
+	claim := r.claimOf("b")
+	r.step(0, Event{Kind: Won, Postoffice: "b", ID: claim.ID, Revision: 9})
+	r.step(0, Event{Kind: Asked, Postoffice: "b"})
+	first := r.want(Release)
+	r.step(2*second, Event{}) // no answer
+	second := r.want(Release)
+	if first.Epoch != 9 || second.Epoch != 9 || first.ID == second.ID {
+		t.Errorf("releases %+v, %+v", first, second)
+	}
+	r.without(ReadEpoch)
+}
+
+func TestAnEpochThatIsFoundDamagedAfterTheWritingStartsNothing(t *testing.T) {
+	r := newRig(t)
+	claim := r.join()
+	r.step(0, Event{Kind: Won, Postoffice: "a", ID: claim.ID, Revision: 5})
+	r.step(second, Event{})
+	r.step(0, Event{Kind: EpochRead, Postoffice: "a", ID: r.want(ReadEpoch).ID, Revision: 3})
+	r.step(0, Event{Kind: EpochDamaged, Postoffice: "a", ID: r.want(WriteEpoch).ID})
+	r.want(Alarm)
+	r.without(Start)
+	r.phase("a", Unreadable, 5)
+}
+
 func TestTheOwnerAsksForWhatAnotherServes(t *testing.T) {
 	r := newRig(t)
 	claim := r.join()
@@ -348,6 +430,7 @@ func TestStorageThatFails(t *testing.T) {
 				return
 			}
 			r.step(0, Event{Kind: AllEnded, ID: r.want(EndAll).ID})
+			r.without(Join)
 			r.step(60*second, Event{})
 			r.without(Join)
 			r.step(0, Event{Kind: StorageBack, Postoffice: "a"})

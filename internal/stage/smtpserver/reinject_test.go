@@ -53,7 +53,9 @@ func TestReinjectedMailIsFilteredAndPassesNoRuleAgain(t *testing.T) {
 // Where a filter says that a message comes from is in the log and in the message's file, for the
 // router and the reports; the Received field names the filter. It concerns one message.
 func TestFilterNamesTheClientByXFORWARD(t *testing.T) {
-	r := start(t, func(c *Config) { c.Listen, c.ReinjectNets, c.Access.RelayNets = on(session.RoleReinject, anyPort), loopback, nil })
+	r := start(t, func(c *Config) {
+		c.Listen, c.ReinjectNets, c.Access.RelayNets = on(session.RoleReinject, anyPort), loopback, nil
+	})
 	p := r.greeted()
 	p.say("XFORWARD NAME=mx.far.example ADDR=192.0.2.9 PORT=4711 HELO=far+28x PROTO=ESMTPS IDENT=S1A SOURCE=REMOTE", "250 2.0.0")
 	p.from("a@example.net").to("b@example.com").content("Subject: x\n\nhello\n", "250")

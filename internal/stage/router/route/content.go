@@ -12,6 +12,7 @@ import (
 	"zmailer/internal/mail/status"
 	"zmailer/internal/stage/router/policy"
 	"zmailer/internal/stage/router/rules"
+	"zmailer/internal/table/text"
 )
 
 // Values of the envelope's rules line: what smtpserver has done with the rules about header and
@@ -103,9 +104,19 @@ func (en *Engine) followRules(msg *message) (fate policy.Action, copies []string
 	case o.Filter != nil:
 		note(o.Filter, "filter")
 		fate = policy.Action{Fate: policy.Route}
-		fate.Channel, fate.Host = contentrules.Route(o.Filter.Text)
+		fate.Channel, fate.Host = filterRoute(o.Filter.Text)
 	}
 	return fate, o.Copies, nil
+}
+
+// filterRoute returns where a FILTER action of a content rule sends mail, which is written as those
+// of access and CONTENTFILTER; another transport of Postfix is a channel of that name.
+func filterRoute(value string) (channel, host string) {
+	to, err := text.ParseFilter(value)
+	if err != nil {
+		return contentrules.Route(value)
+	}
+	return to.Channel, to.Host
 }
 
 // scan looks at a message as far as there are rules.

@@ -81,6 +81,7 @@ func TestMailGoesThroughTheContentFilter(t *testing.T) {
 		"access rule and header rule": {0, "external\nfilter smtp!first:25\n", "X-Filter: 1", []string{"smtp other:25 q@example.com"}, "first"},
 		"a filter, says a user":       {1, "external\nfilter smtp!other:25\n", "X: y", []string{"smtpx 127.0.0.1:10024 q@example.com"}, "other"},
 		"back from an access rule's":  {0, "external\nfilter smtp!other:25\nfiltered\n", "X: y", []string{"smtp example.com q@example.com"}, "other"},
+		"a rule's, as in Postfix":     {0, "external\n", "X-Amavis: 1", []string{"smtpx 127.0.0.1:10026 q@example.com"}, "10024"},
 		"a rule's filter, no host":    {0, "external\n", "X-Bare: 1", []string{"smtpx example.com q@example.com"}, "10024"},
 		"a rule's own filter":         {0, "external\n", "X-Filter: 1", []string{"smtp other:25 q@example.com"}, "10024"},
 		"a rule's redirection":        {0, "external\n", "X-Other: 1", []string{"smtpx 127.0.0.1:10024 other@example.net"}, "smtp example.net"},
@@ -89,7 +90,7 @@ func TestMailGoesThroughTheContentFilter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.table("header-rules", "all filter X-Filter smtp!other:25\n/^X-Bare:/ FILTER smtpx:\nall redirect X-Other other@example.net\nall bcc X-Log log@example.net\nall reject X-Bad /./ 5.7.9 no\n")
+			r.table("header-rules", "all filter X-Filter smtp!other:25\n/^X-Bare:/ FILTER smtpx:\n/^X-Amavis:/ FILTER smtp-amavis:[127.0.0.1]:10026\nall redirect X-Other other@example.net\nall bcc X-Log log@example.net\nall reject X-Bad /./ 5.7.9 no\n")
 			r.config.ContentFilter = &text.Route{Channel: "smtpx", Host: "127.0.0.1:10024"}
 			uid := tt.uid
 			if uid == 0 {

@@ -75,6 +75,7 @@ var files = []Case{
 	{"an address in aliases of addresses", "", "fqdnaliases", "a@b.example: c\n", "a@b.example: c\nx: y\n", 2, Held},
 	{"a domain in two classes", "VIRTUALALIASDOMAINS=domains\nRELAYDOMAINS=domains", "domains", "# none\n", "a.example\n", 1, Held},
 	{"a route without a channel", "", "routes", "a.example smtp!\n", "a.example smtp!\nb.example\n", 2, Held},
+	{"a route with an open bracket", "", "routes", "a.example smtp!\n", "a.example smtp![192.0.2.1\n", 1, Held},
 	{"a route for no domain", "", "routes", "a.example smtp!\n", "b..example smtp!\n", 1, Held},
 	{"a route twice", "", "routes", "a.example smtp!\n", "a.example smtp!\n\na.example smtp!x\n", 3, Warned},
 	{"a route to a channel that no clause serves", "", "routes", "a.example smtp!\n", "a.example uucp!x\n", 1, Warned},

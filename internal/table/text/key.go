@@ -144,6 +144,11 @@ func ParseRoute(s string) (Route, error) {
 			return Route{}, fmt.Errorf("blank or control character in the host %q", host)
 		}
 	}
+	if rest, literal := strings.CutPrefix(host, "["); literal && (strings.HasPrefix(channel, "smtp") || channel == "lmtp") {
+		if _, port, closed := strings.Cut(rest, "]"); !closed || port != "" && port[0] != ':' {
+			return Route{}, fmt.Errorf("%q is no host in brackets: want %s![name], or with a port %s![name]:25", host, channel, channel)
+		}
+	}
 	return Route{channel, host}, nil
 }
 

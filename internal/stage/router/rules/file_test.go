@@ -24,6 +24,8 @@ func TestBadLineIsNamedWithFileLineAndReason(t *testing.T) {
 		"route without !":             {"routes", "# x\n\nb.example smtp:x\n", 3, `no ! in "smtp:x"`},
 		"next hop of transport_maps":  {"routes", "b.example lmtp:unix:/run/l\n", 1, "like lmtp!unix:/run/l"},
 		"next hop of relayhost":       {"routes", ". [mx.example]:587\n", 1, "like smtp![mx.example]:587"},
+		"route with an open bracket":  {"routes", "b.example smtp![192.0.2.1\n", 1, "smtp![name]:25"},
+		"route with a bare port":      {"routes", "b.example smtp![192.0.2.1]25\n", 1, "smtp![name]:25"},
 		"route to no channel":         {"routes", "b.example !host\n", 1, `"" is no channel`},
 		"route to a shouted channel":  {"routes", "b.example SMTP!host\n", 1, `"SMTP" is no channel`},
 		"route to local with a host":  {"routes", "b.example local!host\n", 1, "takes no host"},

@@ -69,7 +69,7 @@ func Variables() []Variable {
 		{"RELAYRECIPIENTMAPS", "", "Sources of the table of recipients in RELAYDOMAINS: user@domain or @domain; without it all are accepted.", nil, "router"},
 		{"POLICYSTEPS", "1000000", "The maximum number of steps of one call of router.star; a call that exceeds it fails, and the message waits in deferred/.", checkPositive, "router"},
 		{"POLICYTIME", "10s", "The time limit of one call of router.star, including its lookups.", checkInterval, "router"},
-		{"SUBADDRESS", "+", "Characters that separate user and tag in user+tag@domain; off: there are no tags.", nil, "router"},
+		{"SUBADDRESS", "+", "Characters that separate user and tag in user+tag@domain; off: there are no tags.", nil, "router smtpserver"},
 		{"PROPAGATEUNMATCHEDEXTENSIONS", "virtual", "Aliases of user that lead from user+tag to their addresses with +tag: virtual, those of fqdnaliases and virtual domains; alias, those of local names; off: none.", checkExtensions, "router"},
 		{"FORWARD", "~/.forward", "The file with a user's own aliases; ~ is the user's home directory, %u the login name; off: users have no such file.", nil, "router!"},
 		{"ROUTERWORKERS", "2", "The number of messages that a router process routes at the same time.", checkPositive, "router"},

@@ -296,10 +296,19 @@ func (s *settings) access() policy.Config {
 		Domains: s.domains(), LocalNames: s.sources("LOCALNAMES"), SenderLogin: s.sources("SENDERLOGIN"), RateLimits: s.sources("RATELIMITS"),
 		HeaderFrom: s.headerFrom(),
 		Source:     table.Options{Timeout: get(s, s.Duration, "LOOKUPTIMEOUT", table.DefaultTimeout), Keep: get(s, s.Duration, "LOOKUPKEEP", table.DefaultTimeout)},
+		Subaddress: s.subaddress(),
 		RelayNets:  s.nets("RELAYNETS", loopbackNets), ETRNNets: s.nets("ETRNNETS", loopbackNets),
 		RcptCheck: s.rcptCheck(), Probe: s.probe(),
 		Resolver: s.String("RESOLVER", ""), DNSBL: s.dnsbl(), Greylist: s.greylist(),
 	}
+}
+
+// subaddress returns the characters that part user and tag; the router checks them.
+func (s *settings) subaddress() string {
+	if chars := s.Text("SUBADDRESS", "+"); chars != "off" {
+		return chars
+	}
+	return ""
 }
 
 // domains are the sources of the virtual and relay domains.

@@ -72,8 +72,8 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		},
 		Access: policy.Config{
 			Dir: c.Dir, LocalNamesFile: filepath.Join(c.Dir, "localnames"), LocalNames: []string{"localnames", "db:names"}, SenderLogin: []string{"senders"}, RateLimits: []string{"rates"}, HeaderFrom: "login",
-			Source:    table.Options{Timeout: 7 * time.Second, Keep: table.DefaultTimeout},
-			RelayNets: []netip.Prefix{net24, netip.MustParsePrefix("2001:db8::1/128")}, ETRNNets: []netip.Prefix{net24},
+			Source:     table.Options{Timeout: 7 * time.Second, Keep: table.DefaultTimeout},
+			Subaddress: "+", RelayNets: []netip.Prefix{net24, netip.MustParsePrefix("2001:db8::1/128")}, ETRNNets: []netip.Prefix{net24},
 			Resolver: "127.0.0.1:53",
 			DNSBL: policy.DNSBL{Threshold: 3, Timeout: 4 * time.Second, Sites: []dnslist.Site{
 				assert.Get(dnslist.ParseSite("zen.example=127.0.0.[2..11]*3"))(t), assert.Get(dnslist.ParseSite("allow.example*-2"))(t),

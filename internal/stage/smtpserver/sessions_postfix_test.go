@@ -33,9 +33,9 @@ func pick[T any](r *policies, list ...T) T { return list[r.IntN(len(list))] }
 
 // accessKeys are those of access(5), by what is looked up.
 var accessKeys = map[string][]string{
-	"client": {"198.51.100.7", "198.51.100.10", "198.51.100", "198.51", "198", "good.test", "mail.good.test", "test", "unknown", "192.0.2.200"},
+	"client": {"198.51.100.7", "198.51.100.10", "198.51.100", "198.51", "198", "good.test", "mail.good.test", "test", "unknown", "192.0.2.200", "2001:db8", "2001:db8::7", "2001", "2001:db8:1:2"},
 	"helo":   {"mail.good.test", "good.test", "test", "plain", "[198.51.100.7]", "-bad.test"},
-	"sender": {"a@good.test", "good.test", "sub.good.test", "test", "a@", "news-7@", "<>", "plain", "A@GOOD.test"},
+	"sender": {"a@good.test", "good.test", "sub.good.test", "test", "a@", "news-7@", "<>", "plain", "A@GOOD.test", "a+c@", "a+c@good.test", "a@onlya.test"},
 }
 
 // accessPatterns are those of regexp_table(5).
@@ -45,7 +45,7 @@ var accessPatterns = map[string][]string{
 	"sender": {"/^a@/", "/good\\.test$/", "!/@/", "/^news-[0-9]+@/", "/^<>$/", "/\\+/"},
 }
 
-var accessNetworks = []string{"198.51.100.0/24", "198.51.100.7", "198.51.0.0/16", "198.51.100.8/31", "192.0.2.0/24", "0.0.0.0/0", "!198.51.0.0/16"}
+var accessNetworks = []string{"198.51.100.0/24", "198.51.100.7", "198.51.0.0/16", "198.51.100.8/31", "192.0.2.0/24", "0.0.0.0/0", "!198.51.0.0/16", "2001:db8::/32", "2001:db8::7"}
 
 var accessActions = []string{"OK", "DUNNO", "REJECT", "REJECT 5.7.9 no", "DEFER", "DEFER_IF_PERMIT later", "DEFER_IF_REJECT 4.3.2 x", "450 4.1.8 not now",
 	"554 gone", "550", "WARN look", "PREPEND X-Seen: yes", "HOLD", "42", "REDIRECT case0@here.test", "BCC case0@here.test", "FILTER smtp:"}
@@ -137,21 +137,22 @@ func TestRandomSessionsAreDecidedAsByPostfix(t *testing.T) {
 		user := fmt.Sprintf("case%d@here.test", i)
 		a, b := r.list(user)
 		theirs[user], shown[user] = strings.Join(b, ", "), strings.Join(a, "\n")
-		theirs[fmt.Sprintf("case%d@far.test", i)] = theirs[user]
+		theirs[fmt.Sprintf("case%d@far.test", i)], theirs[fmt.Sprintf("case%d+tag@here.test", i)] = theirs[user], theirs[user]
 		for _, rule := range a {
 			before, text, has := strings.Cut(rule, " : ")
 			if has {
 				text = " : " + text
 			}
-			fmt.Fprintf(&access, "%s to=/^case%d@/%s\n", before, i, text)
+			fmt.Fprintf(&access, "%s to=/^case%d[@+]/%s\n", before, i, text)
 		}
 	}
 	_, server := checkstest.ServeAt(t, nameServer, policyZone...)
-	addr := startPolicyPostfix(t, theirs, "smtpd_recipient_limit = 10000", "smtpd_soft_error_limit = 10000", "smtpd_hard_error_limit = 10000", "smtpd_junk_command_limit = 10000")
+	addr := startPolicyPostfix(t, theirs, "smtpd_recipient_limit = 10000", "smtpd_soft_error_limit = 10000", "smtpd_hard_error_limit = 10000", "smtpd_junk_command_limit = 10000", "recipient_delimiter = +", "inet_protocols = all")
 	own := files(t, map[string]string{"access": access.String(), "localnames": "here.test\n"})
 	s := start(t, func(c *Config) {
 		c.XClientNets = loopback
 		c.Access.RelayNets = []netip.Prefix{netip.MustParsePrefix("192.0.2.200/32")}
+		c.Access.Subaddress = "+"
 		c.Access.Dir, c.Access.LocalNamesFile, c.Access.Resolver = own, filepath.Join(own, "localnames"), server
 		unlimited(c)
 	})
@@ -173,13 +174,13 @@ func TestRandomSessionsAreDecidedAsByPostfix(t *testing.T) {
 	decisions, refused, differences := 0, 0, 0
 	for range *policySessions {
 		i := input{
-			pick(r, "198.51.100.7", "198.51.100.8", "198.51.100.10", "198.51.99.3", "192.0.2.200", "203.0.113.1"),
+			pick(r, "198.51.100.7", "198.51.100.8", "198.51.100.10", "198.51.99.3", "192.0.2.200", "203.0.113.1", "IPV6:2001:db8::7", "IPV6:2001:db8:1:2:3:4:5:6"),
 			pick(r, "mail.good.test", "plain", "[198.51.100.7]", "a.b.good.test", "-bad.test", "GOOD.test", "1.2.3.4"),
-			pick(r, "", "a@good.test", "b@sub.good.test", "a@plain", "A@Good.test", "news-7@bad.test", "a+c@onlya.test"),
+			pick(r, "", "a@good.test", "b@sub.good.test", "a@plain", "A@Good.test", "news-7@bad.test", "a+c@onlya.test", "A+C@good.test", "a+@good.test", "+c@good.test"),
 		}
 		var to []string
 		for n := range lists {
-			to = append(to, fmt.Sprintf("case%d@here.test", n))
+			to = append(to, fmt.Sprintf("case%d@here.test", n), fmt.Sprintf("case%d+tag@here.test", n))
 			if n%4 == 0 {
 				to = append(to, fmt.Sprintf("case%d@far.test", n))
 			}

@@ -42,6 +42,7 @@ type Config struct {
 	SenderLogin    []string          // sources of SENDERLOGIN; none: users may send as any address
 	HeaderFrom     string            // which From fields users may write; "": any
 	RateLimits     []string          // sources of RATELIMITS; none: the same rates for all
+	Subaddress     string            // characters of which one parts user and tag; "": there are no tags
 	Source         table.Options     // what tables have in common
 	ETRNNets       []netip.Prefix    // whose clients may start any queue
 	RcptCheck      *RcptCheck        // nil: recipients are not verified
@@ -93,7 +94,7 @@ func Open(c Config) (*Policy, error) {
 	}
 	p.openReputation()
 	o := access.Options{Dir: c.Dir, Directory: c.Directory, Source: c.Source, Keeper: c.Keeper, Log: c.Log,
-		DNS: p.dns, IsLocal: p.IsLocal, Lists: p.lists != nil, ListTime: c.DNSBL.Timeout}
+		DNS: p.dns, IsLocal: p.IsLocal, Lists: p.lists != nil, ListTime: c.DNSBL.Timeout, Subaddress: c.Subaddress}
 	if c.RcptCheck != nil {
 		o.Address = p.deliverability
 	}

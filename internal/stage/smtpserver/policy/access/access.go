@@ -23,8 +23,11 @@ type Options struct {
 	Directory *config.Directory // Dir, for all that look for files there; may be nil
 	Source    table.Options     // what tables that are asked have in common
 	Keeper    config.Keeper     // may be nil
-	Now       func() time.Time
-	Log       *slog.Logger
+	// Subaddress are the characters of which one parts user and tag (SUBADDRESS); "": there are no
+	// tags.
+	Subaddress string
+	Now        func() time.Time
+	Log        *slog.Logger
 
 	// What restrictions ask; nothing is asked without one.
 	DNS      *dnsq.Client
@@ -200,7 +203,8 @@ func (r *rule) ask(ctx context.Context, f *Facts) (outcome, error) {
 
 // note takes what a rule does beside deciding.
 func (d *Decision) note(r *rule, out *outcome) {
-	if r.warn && (out.verdict.Action == Reject || out.verdict.Action == Defer) {
+	// As in Postfix DEFER_IF_REJECT counts under warn_if_reject: by itself it refuses nothing.
+	if r.warn && !out.ifReject && (out.verdict.Action == Reject || out.verdict.Action == Defer) {
 		code, st, text := out.verdict.Reply()
 		d.Warnings = append(d.Warnings, Warning{r.verdict.By, fmt.Sprintf("%d %s %s", code, st, text)})
 		*out = outcome{}
@@ -298,7 +302,7 @@ func (f *Facts) trace(r *rule, a answer, out *outcome) {
 		if out.ifPermit {
 			s.Result += " (if no later rule rejects)"
 		}
-		if r.warn {
+		if r.warn && !out.ifReject {
 			s.Result = "would " + s.Result
 		}
 	case out.effect.Kind != 0:

@@ -424,3 +424,49 @@ func TestCodeOfARuleIsNotAboutTrouble(t *testing.T) {
 		}
 	}
 }
+
+// access(5): keys without the tag, behind the whole address and before its domain; parts of an IPv6
+// address; networks of one family are not compared with addresses of the other; DEFER_IF_REJECT
+// counts under warn_if_reject.
+func TestKeysOfAddressesAreThoseOfPostfix(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"user": "jane@tags.example REJECT\njane+ok@tags.example OK\ntags.example DEFER\n", "local": "jane@ REJECT\njane+ok@ OK\n",
+		"six": "2001:db8:1 REJECT\n2001:db8 OK\n", "not": "!192.0.2.0/24 REJECT\n", "later": "jane@ DEFER_IF_REJECT later\n",
+	} {
+		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	from := func(local string) *Facts {
+		return unauthenticated(func(f *Facts) { f.From = address.Mailbox{Local: local, Domain: "tags.example"} })
+	}
+	client := func(a string) *Facts {
+		return unauthenticated(func(f *Facts) { f.Client = netip.MustParseAddr(a) })
+	}
+	for name, tt := range map[string]struct {
+		rules, subaddress string
+		facts             *Facts
+		want              Action
+	}{
+		"a tag":                      {"check_sender_access file:user", "+", from("jane+news"), Reject},
+		"a tag of its own":           {"check_sender_access file:user", "+", from("jane+ok"), Accept},
+		"another delimiter":          {"check_sender_access file:user", "-", from("jane+news"), Defer},
+		"one of two delimiters":      {"check_sender_access file:user", "-+", from("jane-x+y"), Reject},
+		"no tags":                    {"check_sender_access file:user", "", from("jane+news"), Defer},
+		"a tag and no user":          {"check_sender_access file:user", "+", from("+jane"), Defer},
+		"a tag, any domain":          {"check_sender_access file:local", "+", from("jane+news"), Reject},
+		"a tag of its own, anywhere": {"check_sender_access file:local", "+", from("jane+ok"), Accept},
+		"a longer IPv6 prefix":       {"check_client_access file:six", "", client("2001:db8:1::7"), Reject},
+		"a shorter IPv6 prefix":      {"check_client_access file:six", "", client("2001:db8::1:7"), Accept},
+		"outside of a network":       {"check_client_access file:not", "", client("198.51.100.7"), Reject},
+		"of another family":          {"check_client_access file:not", "", client("2001:db8::7"), Accept},
+		"a warning that defers":      {"warn_if_reject check_sender_access file:later\nreject", "+", from("jane+x"), Defer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(dir, "access")
+			assert.Must(t, os.WriteFile(path, []byte(tt.rules+"\n"), 0o644))
+			r := assert.Get(Open(Options{Path: path, Dir: dir, Subaddress: tt.subaddress, Log: slog.New(slog.DiscardHandler)}))(t)
+			defer r.Close()
+			assert.Equal(t, decide(t, r, tt.facts).Action, tt.want, "action")
+		})
+	}
+}

@@ -58,10 +58,12 @@ func (s *sources) keys(ctx context.Context, key string, f *Facts) (list []subjec
 		if f.Client.IsValid() {
 			a := f.Client.Unmap().WithZone("")
 			keys := []string{a.String()}
-			if a.Is4() { // access(5): 192.168.1, 192.168, 192
-				for rest, _ := cutLast(a.String(), "."); rest != ""; rest, _ = cutLast(rest, ".") {
-					keys = append(keys, rest)
-				}
+			sep := "." // access(5): 192.168.1, 192.168, 192
+			if a.Is6() {
+				sep = ":" // 2001:db8:1, 2001:db8, 2001
+			}
+			for rest, _ := cutLast(a.String(), sep); rest != ""; rest, _ = cutLast(rest, sep) {
+				keys = append(keys, rest)
 			}
 			list = append(list, subject{keys: keys, text: a.String(), addr: a})
 		}
@@ -74,7 +76,7 @@ func (s *sources) keys(ctx context.Context, key string, f *Facts) (list []subjec
 	if key == "to" {
 		m = f.To
 	}
-	return []subject{{keys: mailboxKeys(m), text: mailboxText(m)}}, "<" + m.String() + ">"
+	return []subject{{keys: s.mailboxKeys(m), text: mailboxText(m)}}, "<" + m.String() + ">"
 }
 
 // cutLast returns what is before the last sep; "": there is none.
@@ -93,16 +95,31 @@ func mailboxText(m address.Mailbox) string {
 	return mailboxKey(m)
 }
 
-// mailboxKeys returns the keys of an address in the order of access(5): the address, the domain
-// and those above it, user@.
-func mailboxKeys(m address.Mailbox) []string {
+// mailboxKeys returns the keys of an address in the order of access(5): the address, the same without
+// its tag, the domain and those above it, user+tag@, user@.
+func (s *sources) mailboxKeys(m address.Mailbox) []string {
 	if m.IsNull() {
 		return []string{"<>"}
 	}
 	key := mailboxKey(m)
 	local, domain := key[:strings.LastIndexByte(key, '@')], key[strings.LastIndexByte(key, '@')+1:]
-	keys := append([]string{key}, domainKeys(domain)...)
-	return append(keys, local+"@")
+	keys, user := []string{key}, s.withoutTag(local)
+	if user != local {
+		keys = append(keys, user+"@"+domain)
+	}
+	keys = append(append(keys, domainKeys(domain)...), local+"@")
+	if user != local {
+		keys = append(keys, user+"@")
+	}
+	return keys
+}
+
+// withoutTag returns a local part without +tag, by the characters of SUBADDRESS.
+func (s *sources) withoutTag(local string) string {
+	if i := strings.IndexAny(local, s.o.Subaddress); i > 0 && local[0] != '"' {
+		return local[:i]
+	}
+	return local
 }
 
 // domainKeys returns a name and those above it, each also with a dot before it: in an access
@@ -178,7 +195,8 @@ func (l *actionList) find(list []subject) (string, bool) {
 		for _, p := range l.ordered {
 			switch {
 			case p.expr != nil && p.expr.MatchString(one.text) != p.not,
-				l.cidr && p.expr == nil && one.addr.IsValid() && p.net.Contains(one.addr) != p.not:
+				// cidr_table(5): !192.0.2.0/24 is met by no IPv6 address, either.
+				l.cidr && p.expr == nil && one.addr.IsValid() && p.net.Addr().Is4() == one.addr.Is4() && p.net.Contains(one.addr) != p.not:
 				return p.action, true
 			}
 		}

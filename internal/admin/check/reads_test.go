@@ -18,7 +18,7 @@ func TestOp11DeclaredReadersAreThoseThatRead(t *testing.T) {
 	po := filepath.Join(dir, "po")
 	assert.Must(t, setup.Make(po))
 	// What is read only where something else is set.
-	text := "POSTOFFICE=" + po + "\nHOSTNAME=mx.example.org\nADDRESSVERIFY=relay\nGREYLIST=yes\nPREGREETWAIT=6s\nSRSSECRETS=srs\nAUTH=file:users\nTLSCERT=x\nMILTERS=unix:/x\nSENDERLOGIN=x\n"
+	text := "POSTOFFICE=" + po + "\nHOSTNAME=mx.example.org\nADDRESSVERIFY=relay\nGREYLIST=yes\nPREGREETWAIT=6s\nSRSSECRETS=srs\nCONTENTFILTER=smtpx![127.0.0.1]:10024\nREINJECTLISTEN=127.0.0.1:10025\nAUTH=file:users\nTLSCERT=x\nMILTERS=unix:/x\nSENDERLOGIN=x\n"
 	assert.Must(t, os.WriteFile(filepath.Join(dir, "zmailer.conf"), []byte(text), 0o600))
 	c := assert.Get(config.Load(filepath.Join(dir, "zmailer.conf")))(t)
 	read := map[string]map[string]bool{}
@@ -33,7 +33,9 @@ func TestOp11DeclaredReadersAreThoseThatRead(t *testing.T) {
 		"": {"POSTOFFICE", "DAEMONUSER", "CONFINE", "CONFINEPATHS", "LOG", "LOGFORMAT", "LOGLEVEL", "LOGFILE", "ROUTERMODE"},
 		// A warning of check-config alone.
 		"scheduler": {"ROUTES", "VIRTUALMAILBOXDOMAINS"},
-		"zmweb":     {"HASHLEVELS"}, // by view.OpenPostOffice
+		// Compared with CONTENTFILTER alone.
+		"router": {"SMTPLISTEN", "SUBMISSIONLISTEN", "SUBMISSIONSLISTEN", "REINJECTLISTEN"},
+		"zmweb":  {"HASHLEVELS"}, // by view.OpenPostOffice
 	}
 	for _, v := range config.Variables() {
 		for program, names := range read {

@@ -31,9 +31,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	var err error
 	out.Trusted, err = uidsOf(c.List("TRUSTED"))
 	s.Use("TRUSTED", err)
-	if out.ContentFilter = contentFilter(s); out.ContentFilter != nil {
-		out.FilterNets = filterNets(s)
-	}
+	out.ContentFilter, out.FilterNets = contentFilter(s), filterNets(s)
 	out.SRS = srsFrom(s, out.Hostname)
 	out.Rules = rulesFrom(s)
 	out.Keeper, out.Rules.Keeper = s.Keeper(), s.Keeper()

@@ -22,7 +22,7 @@ func TestXFORWARDAttributes(t *testing.T) {
 		"unavailable":                  {args: "NAME=[UNAVAILABLE] ADDR=[unavailable] PORT=[UNAVAILABLE]", want: Forwarded{Addr: unknown}},
 		"a later one counts":           {args: "ADDR=192.0.2.1 NAME=a;ADDR=[UNAVAILABLE]", want: Forwarded{Addr: unknown, Name: "a"}},
 		"local":                        {args: "SOURCE=LOCAL;IDENT=S1A", want: Forwarded{Ident: "S1A", Source: "LOCAL"}},
-		"what breaks a Received field": {args: "HELO=x+20(a)+3C[192.0.2.9] IDENT=a+22b PROTO=a+3Bb", want: Forwarded{Addr: unknown, Helo: "x??a???192.0.2.9?", Ident: "a?b", Protocol: "a?b"}},
+		"what breaks a Received field": {args: "HELO=x+20(a)+3C[192.0.2.9] IDENT=a+22b PROTO=a+3Bb", want: Forwarded{Addr: unknown, Helo: "x??a??[192.0.2.9]", Ident: "a?b", Protocol: "a?b"}},
 		"xtext":                        {args: "IDENT=a+2Eb", want: Forwarded{Addr: unknown, Ident: "a.b"}},
 		"a line end":                   {args: "HELO=x+0D+0Ay", bad: true},
 		"a NUL":                        {args: "IDENT=x+00", bad: true},

@@ -89,7 +89,8 @@ deb rpm: package-root
 # need a right or a program that is not there say so. A dozen packages run the programs: they
 # are linked once. What takes longest, for its waits, begins first. make check runs go vet.
 LONGEST = ./test/crash ./test/e2e ./internal/stage/smtpserver ./test/docs ./internal/stage/scheduler/store ./test/faults ./cmd/zmctl \
-	./test/install ./test/filters ./internal/stage/tasmtp ./internal/stage/router ./test/kill ./internal/stage/scheduler/engine ./internal/admin/repair
+	./test/install ./test/filters ./internal/stage/tasmtp ./internal/stage/router ./test/kill ./internal/stage/scheduler/engine ./internal/admin/repair \
+	./test/lookups ./internal/stage/smtpserver/auth ./internal/ui/web ./test/sendmail ./test/ecosystem ./test/disk ./scripts/man
 
 test: build
 	PROGRAMS=$(CURDIR)/$(BIN) $(GO) run ./scripts/testsummary -vet=off $(ATONCE) $(LONGEST) ./...

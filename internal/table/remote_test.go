@@ -397,6 +397,7 @@ type notes struct {
 
 func (n *notes) Good(string, []byte, uint32, error) { n.good++ }
 func (n *notes) Bad(string, error, bool)            { n.bad++ }
+func (n *notes) Names(string)                       {}
 
 func TestSourceThatDoesNotAnswerRaisesOneAlarm(t *testing.T) {
 	dir := t.TempDir()

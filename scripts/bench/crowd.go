@@ -23,8 +23,12 @@ type crowd struct {
 	end     context.CancelFunc
 }
 
-// crowdPerAddress is how many of a crowd have one address.
-const crowdPerAddress = 50
+const (
+	// crowdPerAddress is how many of a crowd have one address.
+	crowdPerAddress = 50
+	// steady is how long a crowd is there before the load begins.
+	steady = 10 * time.Second
+)
 
 // gather opens n connections to an address and waits until they are there.
 func gather(listen string, n int) (*crowd, error) {
@@ -218,6 +222,7 @@ func (w *world) oneBeside(o options, crowd string) (rate, cpu float64, err error
 			return 0, 0, err
 		}
 		defer c.leave()
+		pause(context.Background(), steady)
 	}
 	before := w.busy()
 	t, err := w.burst(o.messages, o.connections, o.size)

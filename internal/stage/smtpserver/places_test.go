@@ -313,7 +313,7 @@ func TestAtk5SlowMessagesLeaveTheDiskWhenItIsNearlyFull(t *testing.T) {
 		return p
 	}
 	small, large, own := content(r.greeted().begin(), 10_000), content(r.greeted().begin(), 20_000), content(ownClient().begin(), 40_000)
-	tiny := content(r.greeted().begin(), 10)
+	tiny := content(r.greeted().begin(), 40)
 	files := func(n, large int) {
 		t.Helper()
 		logtest.Eventually(t, fmt.Sprint(n, " files, ", large, " of them large"), func() bool {

@@ -47,15 +47,28 @@ type Discarder interface{ Discard() }
 // Size returns the number of bytes read, line ends counted as two.
 func (c *Content) Size() int64 { return c.size }
 
-// Wait waits for the first bytes. Its error is ErrLost or ErrAbandoned.
+// firstPiece is what has to be there before a file is made for it. Bytes.
+const firstPiece = 512
+
+// Wait waits for the first bytes; after DATA for so many that a client that sends them one by one
+// has no file meanwhile, or for the end. Its error is ErrLost or ErrAbandoned.
 func (c *Content) Wait() error {
-	if len(c.in.peek()) > 0 {
-		return nil
-	}
-	if err := c.in.more(); err != nil && err != errEnd {
-		return c.lost(err)
+	for !c.hasBegun(c.in.peek()) {
+		if err := c.in.more(); err == errEnd {
+			return nil
+		} else if err != nil {
+			return c.lost(err)
+		}
 	}
 	return nil
+}
+
+// hasBegun reports whether b, the first bytes, are enough.
+func (c *Content) hasBegun(b []byte) bool {
+	if !c.dots || len(b) >= firstPiece {
+		return len(b) > 0
+	}
+	return bytes.HasPrefix(b, []byte(endOfData)) || bytes.Contains(b, []byte("\r\n"+endOfData))
 }
 
 // Refuse has CopyTo read the content without writing it, and return err.

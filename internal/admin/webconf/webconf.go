@@ -44,7 +44,7 @@ type Flags struct {
 // Settings are those of the pages.
 type Settings struct {
 	Listen   string
-	Token    string // the file with the token; "": there is none
+	Token    string // the file with the token; empty if the pages have no token
 	Accounts string // the file of accounts, or pam:SERVICE; "": none
 	Write    bool
 	Hostname string

@@ -38,7 +38,7 @@ func (w *world) canAccept(i int) bool {
 	return false
 }
 
-// deliverable returns a message that the daemon may deliver, and -1 if there is none.
+// deliverable returns the index of a message that the daemon may deliver, or -1 if no message is ready.
 func (w *world) deliverable(d *daemon, po int) int {
 	for j := range w.stores[po].messages {
 		m := &w.stores[po].messages[j]

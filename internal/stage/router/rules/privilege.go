@@ -36,7 +36,7 @@ func (r rights) including(file rights, name string) rights {
 	return rights{uid: Nobody, why: fmt.Sprintf("%s belongs to uid %d, and a file of uid %d includes it", name, file.uid, r.uid)}
 }
 
-// showRights returns the user as whom programs are run and files are written, for operators.
+// showRights names, for operators, the user whose rights programs and files get.
 func showRights(r rights) string {
 	if r.uid == Nobody {
 		return "its programs and files are refused: " + r.why

@@ -187,7 +187,7 @@ type copied struct {
 	time time.Time
 }
 
-// lastGood returns the copy of what a file had when it could be used; nil: there is none.
+// lastGood returns the copy of what a file had when it could be used, or nil if no copy is kept.
 func (r *Rules) lastGood(k *feed) *copied {
 	kept := r.keep.Last(k.file.path)
 	if kept == nil {
@@ -195,7 +195,7 @@ func (r *Rules) lastGood(k *feed) *copied {
 	}
 	old := source{name: k.file.path, text: string(kept.Text), rights: rights{uid: kept.UID}}
 	if kept.UID == Nobody {
-		old.rights.why = "the copy of " + k.file.path + " belongs to nobody"
+		old.rights.why = "the copy of " + k.file.path + " belongs to the user nobody"
 	}
 	return &copied{old, kept.Time}
 }

@@ -19,7 +19,7 @@ import (
 	"zmailer/test/peer"
 )
 
-// isTemporary reports whether a client is told to try again.
+// isTemporary reports whether the reply asks the client to try again.
 func isTemporary(err error) bool {
 	return err != nil && !errors.Is(err, ErrRefused) && !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrMechanism)
 }

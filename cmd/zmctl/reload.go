@@ -28,8 +28,8 @@ func reloadCommand() *cli.Command {
 		Usage:     "make the daemons read zmailer.conf and scheduler.conf again, and reopen the log",
 		UsageText: "zmctl reload [DAEMON...]",
 		Description: `Checks the configuration as zmctl check-config does; if there are errors, nothing but LOGFILE is
-touched. Then it sends SIGHUP to the daemons of this postoffice, waits until they have read
-zmailer.conf, and prints for each which settings that have changed are applied, and which need a
+touched. Then it sends SIGHUP to the daemons of this postoffice, waits until each has answered, also
+if nothing has changed, and prints for each which settings that have changed are applied, and which need a
 restart (docs/reload.md lists them). Deliveries and connections are not interrupted: smtpserver
 uses the new settings for new connections, the router for new messages, and the scheduler reads
 scheduler.conf, too, and replaces agents whose settings have changed when they have finished.
@@ -72,6 +72,7 @@ func runReload(c *cli.Context) error {
 	}
 	forgetUnnamed(settings)
 	before := service.ReadingOf(settings, append(slices.Clone(names), service.Supervisor))
+	at := lastgood.Now()
 	asked, err := service.New(c.Context, settings, p, false).HangUp(c.Context, slices.DeleteFunc(slices.Clone(names), isScheduler), c.App.Writer)
 	if slices.ContainsFunc(names, isScheduler) {
 		serr := hangUpScheduler(view.New(p, time.Now()))
@@ -85,7 +86,7 @@ func runReload(c *cli.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Context, reloadTime)
 	defer cancel()
-	err = errors.Join(err, printReloaded(c.App.Writer, service.AwaitReload(ctx, settings, asked, before)))
+	err = errors.Join(err, printReloaded(c.App.Writer, service.AwaitReload(ctx, settings, asked, before, at)))
 	// The log is reopened even if the scheduler is stopped.
 	return errors.Join(err, reopenLog(c, dir))
 }
@@ -129,6 +130,9 @@ func printReloaded(w io.Writer, list []service.Reloaded) (err error) {
 		case r.Late:
 			parts = append(parts, "has not read zmailer.conf yet; its log will have conf-read or conf-refused")
 			err = cli.Exit(r.Daemon+" has not answered in time", 1)
+		case r.Other:
+			parts = append(parts, "has read another zmailer.conf than the one that was checked: it was changed meanwhile; run zmctl reload again")
+			err = cli.Exit(r.Daemon+" has read another zmailer.conf", 1)
 		case len(parts) == 0 && r.Daemon == service.Supervisor:
 			continue
 		case len(parts) == 0:

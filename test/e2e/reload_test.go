@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pipeline "zmailer/internal/admin/service"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/config"
 	"zmailer/test/suite"
@@ -243,4 +244,22 @@ func (w wrongCase) spoil(t *testing.T, s *suite.Suite) {
 		w.texts.Write(t, dir, "mx.key", "ENDSKEY")
 	}
 	w.texts.Write(t, dir, w.File, served(w.Bad))
+}
+
+// Op11: zmctl reload returns when each daemon has read the file, also one that was written a moment
+// ago, which they wait for, with the text that it had.
+func TestOp11ReloadAwaitsEachDaemonThoughNothingHasChanged(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil, nil)
+	text := read(t, s.Config())
+	for range 3 {
+		at := lastgood.Now()
+		write(t, s.Config(), text)
+		zmctl(t, s, "reload")
+		for _, d := range pipeline.Daemons() {
+			if v := assert.Get(lastgood.FollowedBy(s.PostOffice(), d, s.Config()))(t); v.Answer.Began < at {
+				t.Errorf("%s has not answered when zmctl reload returns", d)
+			}
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"slices"
@@ -40,17 +39,19 @@ type Reloaded struct {
 	Restart []string // the values of its start are in use until it is started again
 	Refused string   // why it goes on as before; "": it does not
 	Late    bool     // it has not answered
+	Other   bool     // what it has read is not what was checked: the file was changed meanwhile
 	Unknown bool     // it has noted nothing that could be compared
 }
 
 // Reading is by what a daemon went before a reload.
 type Reading map[string]lastgood.Followed
 
-// ReadingOf returns by what each of some daemons goes. One that has noted nothing is left out.
+// ReadingOf returns by what each of some daemons goes. One that has noted nothing, or is of a
+// release that does not answer, is left out.
 func ReadingOf(settings *config.Config, names []string) Reading {
 	r := Reading{}
 	for _, name := range names {
-		if v, err := lastgood.FollowedBy(settings.PostOffice(), name, settings.File); err == nil {
+		if v, err := lastgood.FollowedBy(settings.PostOffice(), name, settings.File); err == nil && v.Answer.Began > 0 {
 			r[name] = v
 		}
 	}
@@ -64,41 +65,49 @@ const Supervisor = "zmctl"
 // reloadPoll is the time between two looks at what a daemon has noted.
 const reloadPoll = 20 * time.Millisecond
 
-// AwaitReload waits until daemons have read zmailer.conf, which has the text of settings, or ctx
-// is done.
-func AwaitReload(ctx context.Context, settings *config.Config, names []string, before Reading) (list []Reloaded) {
+// AwaitReload waits until daemons have answered a request to read zmailer.conf that was made at a
+// time by lastgood.Now or later, or ctx is done. settings are those of the file as it was checked.
+func AwaitReload(ctx context.Context, settings *config.Config, names []string, before Reading, asked time.Duration) (list []Reloaded) {
 	for _, name := range names {
 		was, noted := before[name]
 		if !noted {
 			list = append(list, Reloaded{Daemon: name, Unknown: true})
 			continue
 		}
-		now := was
-		tick := time.NewTicker(reloadPoll)
-		late := name == Supervisor
-		used := func() bool { return bytes.Equal(now.Current, settings.Source()) && now.Refused == "" }
-		for !late && !used() && (now.Refused == "" || now.Refused == was.Refused) {
-			select {
-			case <-tick.C:
-				if v, err := lastgood.FollowedBy(settings.PostOffice(), name, settings.File); err == nil {
-					now = v
-				}
-			case <-ctx.Done():
-				late = true
-			}
+		now, answered := was, true
+		if name != Supervisor {
+			now, answered = awaitAnswer(ctx, settings, name, was, asked)
 		}
-		tick.Stop()
 		r := Reloaded{Daemon: name, Restart: config.ChangeFor(name, settings.Changed(now.Started)).Restart}
-		switch {
+		switch a := now.Answer; {
 		case name == Supervisor:
-		case used():
-			r.Applied = config.ChangeFor(name, settings.Changed(was.Current)).Applied
-		case now.Refused != "":
-			r.Refused = now.Refused
-		default:
+		case !answered:
 			r.Late = true
+		case a.Refused != "":
+			r.Refused = a.Refused
+		case a.Sum != lastgood.SumOf(settings):
+			r.Other = true
+		default:
+			r.Applied = config.ChangeFor(name, settings.Changed(was.Current)).Applied
 		}
 		list = append(list, r)
 	}
 	return list
+}
+
+// awaitAnswer waits for the answer to a reading that has begun at a time or later.
+func awaitAnswer(ctx context.Context, settings *config.Config, name string, now lastgood.Followed, asked time.Duration) (v lastgood.Followed, answered bool) {
+	tick := time.NewTicker(reloadPoll)
+	defer tick.Stop()
+	for now.Answer.Began < asked {
+		select {
+		case <-tick.C:
+			if v, err := lastgood.FollowedBy(settings.PostOffice(), name, settings.File); err == nil {
+				now = v
+			}
+		case <-ctx.Done():
+			return now, false
+		}
+	}
+	return now, true
 }

@@ -2,6 +2,9 @@ package lastgood
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +15,7 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
@@ -20,6 +24,10 @@ import (
 // startSuffix marks, behind the path of zmailer.conf, the copy of what it had when the program
 // was started.
 const startSuffix = " at the start"
+
+// answerSuffix marks, behind the name of the copy of zmailer.conf, what a daemon answered to the
+// last request to read it.
+const answerSuffix = ".answer"
 
 // Follower is how a daemon goes by zmailer.conf while it runs: it reads the file when it is asked
 // to (SIGHUP), takes what a reload applies, and keeps what needs a restart. One goroutine uses it.
@@ -32,15 +40,17 @@ type Follower struct {
 	started, current, next *config.Config
 	refused                string          // why the last reading was refused, as it was logged
 	before                 map[string]bool // what the store had seen before the last reading
+	began                  time.Duration   // when the last reading began, by Now
 	publishes              bool            // SubmitFile is written
 }
 
 // Follow returns the Follower of a program that is started with settings. store is what Use has
 // returned. load reads zmailer.conf again.
 func Follow(settings *config.Config, program string, store *Store, log *slog.Logger, load func() (*config.Config, error)) *Follower {
-	f := &Follower{program: program, load: load, store: store, log: log, started: settings, current: settings}
+	f := &Follower{program: program, load: load, store: store, log: log, started: settings, current: settings, began: Now()}
 	f.note(startSuffix)
 	f.note("")
+	f.answer(settings, nil)
 	return f
 }
 
@@ -68,8 +78,9 @@ func (f *Follower) End() {
 }
 
 // Read reads zmailer.conf again: the settings by which the program is to go on. Those that need a
-// restart have the values of the start. Accept or Refuse follows.
+// restart have the values of the start. Accept, Refuse or Leave follows.
 func (f *Follower) Read() (*config.Config, error) {
+	f.began = Now()
 	f.settle()
 	f.before = f.store.rereads()
 	next, err := f.load()
@@ -129,16 +140,14 @@ func (f *Follower) Accept() (attrs []any) {
 		f.publish()
 	}
 	logging.SetLevel(f.log, f.current.String("LOGLEVEL", ""))
+	f.answer(f.current, nil)
 	return []any{"changed", strings.Join(changed, " "), "restart", strings.Join(pending, " ")}
 }
 
 // Refuse notes that what was read last cannot be used: the program goes on as before. It logs
 // that once, and an alarm is raised until a later reading is accepted.
 func (f *Follower) Refuse(err error) {
-	f.next = nil
-	if f.store != nil {
-		f.store.forgets(f.before)
-	}
+	f.Leave(err)
 	if err.Error() == f.refused {
 		return
 	}
@@ -149,6 +158,54 @@ func (f *Follower) Refuse(err error) {
 	for _, err := range config.Errors(err) {
 		f.log.Error("conf-refused", "reason", err, "advice", "the settings that were read before stay in use; zmctl check-config names every error")
 	}
+}
+
+// Leave notes that what was read last is not used because of another file, which has its own alarm.
+func (f *Follower) Leave(err error) {
+	read := f.next
+	f.next = nil
+	if f.store != nil {
+		f.store.forgets(f.before)
+	}
+	f.answer(read, err)
+}
+
+// answer notes what came of the last reading, for who has asked for it. read is nil if zmailer.conf
+// could not be read.
+func (f *Follower) answer(read *config.Config, refused error) {
+	if f.store == nil {
+		return
+	}
+	a := Answer{Began: f.began}
+	if read != nil {
+		a.Sum = SumOf(read)
+	}
+	if refused != nil {
+		a.Refused = refused.Error()
+		a.Refused = a.Refused[:min(len(a.Refused), mostBad/2)]
+	}
+	f.store.answer(name(f.started.File)+answerSuffix, a)
+}
+
+// Answer is what a daemon has made of the last request to read zmailer.conf, or of its start.
+type Answer struct {
+	Began   time.Duration `json:"began"`             // when it began to read, by Now
+	Sum     string        `json:"sha256,omitempty"`  // of what it read; "": it could not
+	Refused string        `json:"refused,omitempty"` // why it goes on as before
+}
+
+// SumOf returns what Answer.Sum is for a text of zmailer.conf.
+func SumOf(c *config.Config) string {
+	sum := sha256.Sum256(c.Source())
+	return hex.EncodeToString(sum[:])
+}
+
+// Now returns the time since the machine was started, which all processes count alike, whatever
+// happens to its clock.
+func Now() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // every kernel has this clock
+	return time.Duration(t.Nano())
 }
 
 // note saves the settings in use under the name of zmailer.conf with a suffix.
@@ -230,7 +287,7 @@ const saidUnusable = "zmailer.conf cannot be used"
 // Followed is by what versions of zmailer.conf a daemon goes.
 type Followed struct {
 	Started, Current []byte // when it was started, and now
-	Refused          string // why it goes on with Current; "": it does not refuse the file
+	Answer           Answer // to the last request to read the file; zero: an older release has noted it
 }
 
 // ErrNotFollowed means that a program has saved nothing.
@@ -248,8 +305,8 @@ func FollowedBy(postoffice, program, file string) (v Followed, err error) {
 		return v, ErrNotFollowed
 	}
 	v.Started, v.Current = started.Text, current.Text
-	if b, found := finding(s.fs, program, name(file)+badSuffix, s.now()); found {
-		v.Refused = b.Reason
+	if b, err := readFile(s.fs, s.dir+"/"+name(file)+answerSuffix, mostBad*2); err == nil {
+		_ = json.Unmarshal(b, &v.Answer) // a damaged one is none
 	}
 	return v, nil
 }

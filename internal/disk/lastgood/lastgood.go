@@ -4,7 +4,8 @@
 //
 // It owns the directory lastgood/PROGRAM in the postoffice: a file for each path that the
 // program reads, named by a hash of the path. NAME is the copy, a line of JSON and the content;
-// NAME.bad is why the file cannot be used now. Only the daemons' user may read them, because
+// NAME.bad is why the file cannot be used now, and NAME.answer, beside the copy of zmailer.conf,
+// the answer to the last reload. Only the daemons' user may read them, because
 // keys and passwords are among them.
 //
 // What survives a crash: each file is whole or absent. Several processes of one program may
@@ -274,7 +275,7 @@ func (s *Store) Settle() {
 		return // the next start tries again
 	}
 	for _, e := range list {
-		n := strings.TrimSuffix(e.Name, badSuffix)
+		n := strings.TrimSuffix(strings.TrimSuffix(e.Name, badSuffix), answerSuffix)
 		if strings.HasPrefix(n, ".") && s.abandoned(n) || !strings.HasPrefix(n, ".") && !s.seen[n] {
 			s.remove(e.Name)
 		}
@@ -337,17 +338,40 @@ func (s *Store) trouble(err error) {
 	s.log.Warn("copy-trouble", "dir", s.dir, "reason", err, "advice", "a table that turns bad has no copy for the next start")
 }
 
-// write replaces a file.
-func (s *Store) write(file string, content []byte) (err error) {
+// answer notes what zmctl waits for. It is not synced: after a loss of power no one waits for it.
+func (s *Store) answer(file string, a Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	line, err := json.Marshal(a)
 	tmp := fmt.Sprintf("%s/.%s.%d", s.dir, file, os.Getpid())
+	if err == nil {
+		err = s.create(tmp, line, false)
+	}
+	if err == nil {
+		// Crash: the answer before, this one, or an empty file, which counts as none.
+		err = s.fs.Rename(tmp, s.dir+"/"+file)
+	}
+	s.trouble(err)
+}
+
+// create makes a file whose name no one reads.
+func (s *Store) create(tmp string, content []byte, sync bool) error {
 	f, err := s.fs.Open(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
-	// Crash: a name that begins with a dot, which no one reads.
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
+	if sync {
+		// Crash: a name that begins with a dot, which no one reads.
+		err = errors.Join(err, f.Sync())
+	}
+	return errors.Join(err, f.Close())
+}
+
+// write replaces a file.
+func (s *Store) write(file string, content []byte) (err error) {
+	tmp := fmt.Sprintf("%s/.%s.%d", s.dir, file, os.Getpid())
+	if err = s.create(tmp, content, true); err == nil {
 		// Crash: the old content or the new one, each whole.
 		err = s.fs.Rename(tmp, s.dir+"/"+file)
 	}

@@ -20,9 +20,10 @@ const defaultKeepRemoved = 3 * 24 * time.Hour
 
 // Follower reads zmailer.conf again, as a lastgood.Follower does.
 type Follower interface {
-	Read() (*config.Config, error) // Accept or Refuse follows
+	Read() (*config.Config, error) // Accept, Refuse or Leave follows
 	Accept() (attrs []any)
 	Refuse(err error)
+	Leave(err error) // another file, which has an alarm of its own, cannot be used
 }
 
 // ConfigFrom makes a Config, but for Log, of zmailer.conf and the scheduler.conf
@@ -98,6 +99,9 @@ func Reread(settings *config.Config, first *conf.File, follow Follower) func(ask
 		}
 		next, err := loadConf(c, root, first)
 		if err != nil {
+			if c != settings {
+				follow.Leave(err)
+			}
 			return nil, err
 		}
 		out := &engine.Renewal{Conf: next}
@@ -110,7 +114,7 @@ func Reread(settings *config.Config, first *conf.File, follow Follower) func(ask
 			follow.Refuse(c.Locate(err))
 			return nil, nil
 		}
-		settings, out.Site, out.Alarms, out.Attrs = c, &site, &limits, follow.Accept()
+		settings, out.Site, out.Alarms, out.Accept = c, &site, &limits, follow.Accept
 		return out, nil
 	}
 }

@@ -184,7 +184,7 @@ func BenchmarkReconfigure(b *testing.B) {
 			e.reconfiguration.serveOn = func(string) {}
 			b.ResetTimer()
 			for i := range b.N {
-				e.reconfiguration.reconfigure(&Renewal{Conf: mustConf(b, []string{after, before}[i%2])}, "asked")
+				e.reconfiguration.reconfigure(&Renewal{Conf: mustConf(b, []string{after, before}[i%2])})
 			}
 		})
 	}

@@ -36,7 +36,9 @@ type Renewal struct {
 	Conf   *conf.File
 	Site   *store.Site   // nil: as before
 	Alarms *alarm.Limits // nil: as before
-	Attrs  []any         // for the log: which settings of zmailer.conf have changed
+	// Accept notes that it is used, and returns for the log which settings of zmailer.conf have
+	// changed; nil: zmailer.conf was not read.
+	Accept func() []any
 }
 
 // reconfiguration has a new scheduler.conf take effect.
@@ -73,7 +75,7 @@ func (e *reconfiguration) follow(ctx context.Context) {
 			return
 		case <-r.Ask:
 			known = stateOf(r.File)
-			last = e.readAgain("asked", last)
+			last = e.readAgain(ctx, "asked", last)
 			continue
 		case <-hints:
 		case <-quiet.C:
@@ -94,7 +96,7 @@ func (e *reconfiguration) follow(ctx context.Context) {
 			continue
 		}
 		known = now
-		last = e.readAgain("changed", last)
+		last = e.readAgain(ctx, "changed", last)
 	}
 }
 
@@ -120,8 +122,8 @@ func stateOf(file string) fileState {
 	return s
 }
 
-// readAgain reads the configuration and hands it to the engine if it can be used.
-func (e *reconfiguration) readAgain(why, last string) (text string) {
+// readAgain reads the configuration and has the engine go by it if it can be used.
+func (e *reconfiguration) readAgain(ctx context.Context, why, last string) (text string) {
 	e.conf.Service.Reloading()
 	next, err := e.conf.Reread.Read(why == "asked")
 	if err == nil && next == nil {
@@ -136,10 +138,21 @@ func (e *reconfiguration) readAgain(why, last string) (text string) {
 		return last
 	}
 	if why == "asked" || next.Conf.Text != last {
-		e.post(func() {
-			e.reconfigure(next, why)
+		used := make(chan []any, 1)
+		e.post(func() { used <- e.reconfigure(next) })
+		select {
+		case attrs := <-used:
+			if attrs == nil {
+				return last // it stops
+			}
+			attrs = append([]any{"file", next.Conf.Name, "why", why}, attrs...)
+			if next.Accept != nil {
+				attrs = append(attrs, next.Accept()...)
+			}
+			e.log.Info("conf-read", attrs...)
 			e.conf.Service.Ready("serves %s", e.conf.Dir)
-		})
+		case <-ctx.Done():
+		}
 	} else {
 		e.conf.Service.Ready("serves %s", e.conf.Dir)
 	}
@@ -147,10 +160,11 @@ func (e *reconfiguration) readAgain(why, last string) (text string) {
 }
 
 // reconfigure has a new configuration take effect. Deliveries under way go on; an agent
-// that the new one would have started in another way ends when it has no more of them.
-func (e *reconfiguration) reconfigure(renewal *Renewal, why string) {
+// that the new one would have started in another way ends when it has no more of them. It
+// returns for the log what has changed; nil: it stops.
+func (e *reconfiguration) reconfigure(renewal *Renewal) (attrs []any) {
 	if e.stopping {
-		return
+		return nil
 	}
 	next := renewal.Conf
 	if renewal.Site != nil {
@@ -183,7 +197,7 @@ func (e *reconfiguration) reconfigure(renewal *Renewal, why string) {
 	for _, where := range next.NoEffect {
 		e.log.Warn("setting-without-effect", "setting", where)
 	}
-	e.log.Info("conf-read", append([]any{"file", next.Name, "why", why, "clauses", next.Clauses(), "threads", moved, "agents", ended}, renewal.Attrs...)...)
+	return []any{"clauses", next.Clauses(), "threads", moved, "agents", ended}
 }
 
 // moveThreads puts the threads of a ring where they belong now, and returns how many have

@@ -120,6 +120,7 @@ func forTests() []string {
 		"internal/disk/loopdisk",
 		"internal/run/helper/helpertest",
 		"internal/run/assert",
+		"internal/run/hostile",
 		"internal/run/logtest",
 		"internal/stage/agent/agenttest", "internal/wire/taproto/taprototest",
 		"test/office",

@@ -25,6 +25,7 @@ import (
 	_ "modernc.org/sqlite" // makes what the program lookup reads
 
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/hostile"
 	"zmailer/internal/table"
 	"zmailer/test/suite"
 )
@@ -53,24 +54,6 @@ func ask(t table.Table, key string) (string, error) {
 		return "none", nil
 	}
 	return v.Text, nil
-}
-
-// addresses returns those of the corpus.
-func addresses(t testing.TB) []string {
-	t.Helper()
-	var list []string
-	for line := range strings.Lines(string(assert.Get(os.ReadFile("testdata/addresses"))(t))) {
-		if line[0] == '#' {
-			continue
-		}
-		var key string
-		assert.Must(t, json.Unmarshal([]byte(line), &key))
-		list = append(list, key)
-	}
-	if len(list) < 200 {
-		t.Fatalf("%d addresses", len(list))
-	}
-	return list
 }
 
 // backend is a kind of server with the table of aliases in it.
@@ -192,7 +175,7 @@ func checkAll(t *testing.T, opened table.Table, list []string, rows map[string]s
 // No address that a stranger could send means anything to the server but itself; every
 // address of the corpus is looked up, and Postfix's client finds the same.
 func TestNoAddressChangesAQuery(t *testing.T) {
-	list := addresses(t)
+	list := hostile.Texts(t)
 	for _, b := range backends() {
 		t.Run(b.scheme, func(t *testing.T) {
 			t.Parallel()

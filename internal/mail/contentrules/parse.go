@@ -174,7 +174,7 @@ func checkArgument(a action, text string) error {
 			return fmt.Errorf("%.80q is no address, like user@example.org", text)
 		}
 	case filter:
-		channel, _ := Route(text)
+		channel, host := Route(text)
 		for _, own := range []string{"local", "file", "pipe", "error", "bitbucket"} {
 			if channel == own {
 				return fmt.Errorf("channel %s is not for rules", channel)
@@ -182,6 +182,10 @@ func checkArgument(a action, text string) error {
 		}
 		if channel == "" || strings.Trim(channel, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || !strings.ContainsAny(text, "!:") || strings.ContainsAny(text, " \t$") {
 			return fmt.Errorf("%.80q is no CHANNEL!HOST, like smtp![127.0.0.1]:10025", text)
+		}
+		kind, _, _ := strings.Cut(channel, "-")
+		if host = strings.TrimPrefix(host, "inet:"); host != "" && (strings.HasPrefix(kind, "smtp") || kind == "relay" || kind == "lmtp") {
+			return address.CheckNextHop(host)
 		}
 	}
 	return nil

@@ -121,12 +121,7 @@ func (e *entry) text(key string) string {
 
 // addr returns an address for < and >: a bracket in it would end it for who reads the line.
 func (e *entry) addr(key string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '<' || r == '>' {
-			return '?'
-		}
-		return r
-	}, e.text(key))
+	return without(e.text(key), "<>")
 }
 
 func valueText(v slog.Value) string {
@@ -172,7 +167,7 @@ func (e *entry) write() {
 		e.line("smtpd")
 		e.add(id, ": client=", e.client("client"))
 		if original := e.text("orig-id"); original != "" {
-			e.add(", orig_queue_id=", original)
+			e.add(", orig_queue_id=", without(original, ", =")) // another host chose it
 		}
 		if e.text("orig-client") != "" {
 			e.add(", orig_client=", e.client("orig-client"))
@@ -254,16 +249,21 @@ func (e *entry) client(key string) string {
 	case "":
 		host = "unknown"
 	}
-	name := strings.Map(func(r rune) rune {
-		if strings.ContainsRune("[]:, ", r) {
-			return '?'
-		}
-		return r
-	}, e.text(key+"-name"))
+	name := without(e.text(key+"-name"), "[]:, =")
 	if name == "" {
 		name = "unknown"
 	}
-	return name + "[" + host + "]"
+	return name + "[" + without(host, "[], =") + "]"
+}
+
+// without replaces what would end a value for who reads the line.
+func without(s, chars string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(chars, r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // delivery writes the line of an attempt for one recipient.

@@ -200,8 +200,12 @@ func environment(a account, r *agent.Recipient, id string) []string {
 	}
 }
 
-// harmless has _ for every byte that means something to a shell.
+// harmless has _ for every byte that means something to a shell, and for the hyphen of what would be
+// an option of the program that the shell gives it to.
 func harmless(s string) string {
+	if strings.HasPrefix(s, "-") {
+		s = "_" + s[1:]
+	}
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r == 0x7f || strings.ContainsRune("\"'`$\\;&|<>(){}[]*?~#!^", r) {
 			return '_'

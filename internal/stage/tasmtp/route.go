@@ -1,6 +1,7 @@
 package tasmtp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,57 +217,19 @@ func parseDestination(channel, host string, defaultPort int) (destination, error
 		d.unix, d.mx = path, false
 		return d, nil
 	}
-	name, err := d.parseHost(host)
+	next, err := address.ParseNextHop(host)
 	if err != nil {
 		return d, fmt.Errorf("%w: %q: %w", errRoute, host, err)
 	}
+	d.addr, d.mx, d.port = next.Addr, d.mx && next.MX, cmp.Or(next.Port, d.port)
 	if d.addr.IsValid() {
 		return d, nil
 	}
-	m := address.Mailbox{Local: "x", Domain: name}
+	m := address.Mailbox{Local: "x", Domain: next.Name}
 	if d.name, err = m.ASCIIDomain(); err != nil {
 		return d, err
 	}
 	return d, nil
-}
-
-// parseHost takes brackets and port off a host and gives its name, unless it is an
-// address.
-func (d *destination) parseHost(host string) (string, error) {
-	name, port := host, ""
-	if rest, ok := strings.CutPrefix(host, "["); ok {
-		var closed bool
-		if name, port, closed = strings.Cut(rest, "]"); !closed {
-			return "", errors.New("[ without ]")
-		}
-		if port != "" && port[0] != ':' {
-			return "", errors.New("neither port nor end after ]")
-		}
-		port, d.mx = strings.TrimPrefix(port, ":"), false
-		// RFC 5321 §4.1.3 writes IPv6 addresses with a tag.
-		if len(name) > 5 && strings.EqualFold(name[:5], "IPv6:") {
-			name = name[5:]
-		}
-	} else if strings.Count(host, ":") == 1 {
-		name, port, _ = strings.Cut(host, ":")
-		d.mx = false
-	}
-	if port != "" {
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || n == 0 {
-			return "", fmt.Errorf("no port: %q", port)
-		}
-		d.port = int(n)
-	}
-	if a, err := netip.ParseAddr(name); err == nil {
-		d.addr, d.mx = a.Unmap(), false
-		return "", nil
-	}
-	name = strings.TrimSuffix(name, ".")
-	if name == "" || name[0] == '[' {
-		return "", errors.New("no name")
-	}
-	return name, nil
 }
 
 // target is one address that is connected to.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"zmailer/internal/mail/address"
 )
 
 // ParseFilter reads the address of a content filter: CHANNEL!HOST, or smtp:[HOST]:PORT and
@@ -37,6 +39,12 @@ func ParseFilter(value string) (to Route, err error) {
 	}
 	if slices.Contains(here, to.Channel) {
 		return to, fmt.Errorf("the channel %s leads to no filter; want a host, like smtpx!127.0.0.1:10024", to.Channel)
+	}
+	if to.Host != "" && (strings.HasPrefix(to.Channel, "smtp") || to.Channel == "lmtp") {
+		// The text may be the answer of a table or a policy service.
+		if err := address.CheckNextHop(to.Host); err != nil {
+			return Route{}, err
+		}
 	}
 	return to, nil
 }

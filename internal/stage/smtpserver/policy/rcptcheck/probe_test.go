@@ -15,14 +15,15 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice/verified"
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/hostile"
 )
 
 // answeringProbes plays ta-smtp --probe; a file "away" beside it makes all next hops away.
 const answeringProbes = `#!/bin/sh
 cd $(dirname $0)
 echo zmailer probe 1
-while read id channel host to; do
-	echo $channel $host $to >>asked
+while read -r id channel host to; do
+	printf "%s\n" "$channel $host $to" >>asked
 	if [ -e away ]; then echo $id away 4.4.1 no answer; continue; fi
 	case $to in
 	no*) echo $id undeliverable 5.1.1 550 5.1.1 no such user;;
@@ -225,4 +226,35 @@ func TestForeignNextHopsShareOneAllowance(t *testing.T) {
 		assert.Equal(t, f.OK, true, "our own")
 		assert.Equal(t, len(r.flights), maxForeign, "probes that do not end")
 	})
+}
+
+// No recipient changes a request of a probe, or what the cache keeps of another: each is asked about
+// once, and its answer is found again by what reads the cache from the disk.
+func TestNoTextChangesARequestOrTheCacheOfProbes(t *testing.T) {
+	r := newProberRig(t, nil)
+	next := map[string]NextHop{}
+	for i, text := range hostile.Texts(t) {
+		n := NextHop{Channel: "smtp", Host: "next.example", User: []string{"no", "yes"}[i%2] + text}
+		if i%3 == 0 {
+			n = NextHop{Channel: "lmtp", Host: "unix:/run/" + text, User: []string{"no", "yes"}[i%2] + "@x.example"}
+		}
+		next[n.Key()] = n
+	}
+	same := func(n NextHop, found Finding, err error) {
+		t.Helper()
+		if err != nil || found.Key != n.Key() || found.OK != strings.HasPrefix(n.User, "yes") {
+			t.Errorf("%q: got %+v, %v", n.Key(), found, err)
+		}
+	}
+	for _, n := range next {
+		found, err := r.Verify(context.Background(), n)
+		same(n, found, err)
+	}
+	assert.Equal(t, lines(t, r.dir, "asked"), len(next), "questions")
+	r.o.Cache = verified.Open(assert.Get(durable.NewOS(r.dir))(t), verified.Options{})
+	for _, n := range next {
+		found, err := r.Verify(context.Background(), n)
+		same(n, found, err)
+	}
+	assert.Equal(t, lines(t, r.dir, "asked"), len(next), "questions after a restart")
 }

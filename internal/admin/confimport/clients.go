@@ -114,6 +114,21 @@ func convertPorts(c *converter) {
 	}
 }
 
+// convertPeers converts the lists of clients that may speak for others.
+func convertPeers(c *converter) {
+	for _, t := range []struct{ name, ours string }{{"smtpd_authorized_xclient_hosts", "XCLIENTNETS"}, {"smtpd_authorized_xforward_hosts", "XFORWARDNETS"}} {
+		nets, trouble := c.networks(c.p.get(t.name))
+		if len(nets) == 0 && len(trouble) == 0 {
+			c.notNeeded(t.name, "no client may")
+			continue
+		}
+		if len(nets) > 0 {
+			c.b.set(t.ours, strings.Join(nets, " "), t.name)
+		}
+		c.report(t.name, "smtpserver.md", t.ours+"="+strings.Join(nets, " "), trouble)
+	}
+}
+
 // service adds the row of an entry of master.cf.
 func (c *converter) service(s service, outcome Outcome, page, format string, args ...any) {
 	var options []string
@@ -339,5 +354,4 @@ func convertLimits(c *converter) {
 	for _, name := range []string{"smtpd_soft_error_limit", "smtpd_error_sleep_time", "smtpd_junk_command_limit", "smtpd_timeout", "smtpd_client_new_tls_session_rate_limit", "smtpd_starttls_timeout", "default_process_limit", "smtpd_per_record_deadline", "smtpd_per_request_deadline", "smtpd_min_data_rate"} {
 		c.notNeeded(name, "SMTPERRORS, MINRATE and SMTPCONNECTIONS limit clients (docs/limits.md)")
 	}
-	number("header_size_limit", "", "")
 }

@@ -144,6 +144,14 @@ func convertRoutes(c *converter) {
 		}
 		c.converted("relayhost", "connecting.md", "routes: . %s", target)
 	}
+	if port := c.p.get("smtp_tcp_port"); port != "smtp" && port != "25" && port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err == nil && n > 0 {
+			c.b.set("SMTPPORT", port, "smtp_tcp_port")
+			c.converted("smtp_tcp_port", "setup.md", "SMTPPORT=%s", port)
+		}
+		c.byHand("smtp_tcp_port", "setup.md", "SMTPPORT, a number")
+	}
+	c.notNeeded("smtp_tcp_port", "SMTPPORT=25")
 	c.notNeeded("relayhost", "mail goes to the hosts of the MX records")
 	c.byHand("smtp_fallback_relay", "routing.md", "no counterpart")
 	c.byHand("fallback_relay", "routing.md", "no counterpart")

@@ -37,7 +37,7 @@ func Postfix(dir string, keep map[string]string) (*Result, error) {
 		}
 	}
 	for _, convert := range []func(*converter){
-		convertNames, convertDomains, convertVirtual, convertRelay, convertRoutes, convertRewriting, convertPorts, convertTLS, convertAuth, convertRestrictions,
+		convertNames, convertDomains, convertVirtual, convertRelay, convertRoutes, convertRewriting, convertPorts, convertPeers, convertTLS, convertAuth, convertRestrictions,
 		convertContent, convertContentFilter, convertLimits, convertQueue, convertMailboxes, convertOthers,
 	} {
 		convert(c)
@@ -110,12 +110,17 @@ func (c *converter) socket(path string) string {
 
 // convertOthers gives a row to each setting that has none yet.
 func convertOthers(c *converter) {
+	known := knownParameters()
 	for _, s := range c.p.settings {
 		if c.done[s.name] {
 			continue
 		}
-		if why := ignored()[s.name]; why != "" {
-			c.notNeeded(s.name, "%s", why)
+		if k := parameter(known, s.name); k != nil {
+			if k.outcome == ByHand && c.p.get(s.name) == "" {
+				c.notNeeded(s.name, "empty: %s", k.text)
+				continue
+			}
+			c.note(s.name, k.outcome, k.page, "%s", k.text)
 			continue
 		}
 		referenced := slices.ContainsFunc(c.p.settings, func(o setting) bool { return o.name != s.name && strings.Contains(o.value, "$"+s.name) }) ||
@@ -128,30 +133,4 @@ func convertOthers(c *converter) {
 		}
 		c.byHand(s.name, "coming-from-postfix.md", "no counterpart is known")
 	}
-}
-
-// ignored has the settings without a meaning here, and why.
-func ignored() map[string]string {
-	out := map[string]string{
-		"biff": "there is no biff", "readme_directory": "a path of Postfix", "compatibility_level": "of Postfix", "smtpd_banner": "the greeting is HOSTNAME ESMTP",
-		"mail_owner": "DAEMONUSER", "setgid_group": "submit needs no privilege", "enable_long_queue_ids": "spool IDs are always long",
-		"disable_vrfy_command": "VRFY never tells whether an address exists", "strict_rfc821_envelopes": "always", "smtputf8_enable": "always",
-		"show_user_unknown_table_name": "never shown", "unknown_local_recipient_reject_code": "550", "smtpd_reject_unlisted_recipient": "RCPTCHECK=yes",
-		"notify_classes": "zmctl status and its alarms; POSTMANCOPY", "2bounce_notice_recipient": "POSTMASTER", "bounce_notice_recipient": "POSTMASTER",
-		"error_notice_recipient": "POSTMASTER", "delay_notice_recipient": "POSTMASTER", "soft_bounce": "zmctl hold", "debugger_command": "of Postfix",
-		"debug_peer_level": "of Postfix", "debug_peer_list": "LOGLEVEL=debug", "hopcount_limit": "loops end by Delivered-To and the number of Received lines",
-		"swap_bangpath": "never", "allow_percent_hack": "never", "smtp_host_lookup": "the system's and DNS", "smtpd_delay_reject": "rules are decided at RCPT",
-		"smtpd_peername_lookup": "REVERSELOOKUP", "maillog_file": "LOGFILE", "syslog_name": "the log has a field program", "syslog_facility": "the journal",
-		"inet_protocols": "both", "smtp_address_preference": "any", "smtpd_forbid_bare_newline": "SMTPBARELF=reject", "smtpd_forbid_unauth_pipelining": "always",
-		"smtpd_data_restrictions": "", "smtpd_discard_ehlo_keywords": "all extensions are offered", "undisclosed_recipients_header": "none is added",
-		"bounce_template_file": "docs/reports.md", "double_bounce_sender": "reports have the null sender", "address_verify_sender": "the null sender",
-		"tls_random_source": "the kernel's", "smtpd_log_access_permit_actions": "the log names the rule", "in_flow_delay": "the scheduler paces agents",
-		"multi_instance_name": "another instance is another zmailer.conf", "multi_instance_group": "another instance is another zmailer.conf",
-		"multi_instance_enable": "another instance is another zmailer.conf",
-	}
-	for _, name := range []string{"queue_directory", "command_directory", "daemon_directory", "data_directory", "sendmail_path", "newaliases_path", "mailq_path", "html_directory", "manpage_directory", "sample_directory", "shlib_directory", "meta_directory", "config_directory", "alternate_config_directories", "default_database_type"} {
-		out[name] = "a path or table type of Postfix"
-	}
-	delete(out, "smtpd_data_restrictions")
-	return out
 }

@@ -88,6 +88,9 @@ func convertRestrictions(c *converter) {
 				trouble = append(trouble, word+" without what it needs")
 			default:
 				i++
+				if argument == "service" {
+					items = unbraced(items, i)
+				}
 				value := items[i]
 				why := ""
 				switch argument {
@@ -106,6 +109,9 @@ func convertRestrictions(c *converter) {
 					if key, _, _ := strings.Cut(items[i], "="); slices.Contains([]string{"timeout", "default_action", "policy_context"}, key) {
 						rule = append(rule, items[i])
 					}
+				}
+				if argument == "service" {
+					rule = c.serviceOptions(rule)
 				}
 				rules = append(rules, warn+strings.Join(rule, " "))
 			}
@@ -138,10 +144,14 @@ func convertRestrictions(c *converter) {
 		case strings.Contains(value, "check_policy_service"):
 			state := map[string]string{"smtpd_data_restrictions": "DATA", "smtpd_end_of_data_restrictions": "END-OF-MESSAGE"}[name]
 			items := list(value)
-			at := slices.Index(items, "check_policy_service")
-			if state != "" && at+1 < len(items) && !slices.ContainsFunc(items[at+2:], func(s string) bool { return s != "permit" }) && at == 0 {
-				c.b.add("access", fmt.Sprintf("check_policy_service %s protocol_state=%s\n", c.policyService(items[at+1]), state))
-				c.converted(name, "policy-service.md", "access: check_policy_service with protocol_state=%s", state)
+			if state != "" && items[0] == "check_policy_service" && len(items) > 1 {
+				items = unbraced(items, 1)
+				options := slices.DeleteFunc(slices.Clone(items[2:]), func(s string) bool { return s == "permit" })
+				if !slices.ContainsFunc(options, func(s string) bool { return !strings.Contains(s, "=") }) {
+					rule := append([]string{"check_policy_service", c.policyService(items[1]), "protocol_state=" + state}, options...)
+					c.b.add("access", strings.Join(c.serviceOptions(rule), " ")+"\n")
+					c.converted(name, "policy-service.md", "access: check_policy_service with protocol_state=%s", state)
+				}
 			}
 			c.byHand(name, "policy-service.md", "check_policy_service with protocol_state= in access")
 		default:
@@ -163,6 +173,31 @@ func convertRestrictions(c *converter) {
 	}
 	convertPostscreen(c)
 	convertVerification(c)
+}
+
+// unbraced parts an item { inet:HOST:PORT, timeout=5s } into its words.
+func unbraced(items []string, i int) []string {
+	inner, ok := strings.CutPrefix(items[i], "{")
+	words := list(strings.TrimSuffix(inner, "}"))
+	if !ok || len(words) == 0 {
+		return items
+	}
+	return slices.Replace(items, i, i+1, words...)
+}
+
+// serviceOptions adds to a rule with check_policy_service what main.cf sets for all of them.
+func (c *converter) serviceOptions(rule []string) []string {
+	for _, option := range []string{"timeout", "default_action", "policy_context"} {
+		name := "smtpd_policy_service_" + option
+		value := c.p.get(name)
+		if !c.p.isSet(name) || value == "" || strings.HasPrefix(value, "$") || strings.ContainsAny(value, " \t") ||
+			slices.ContainsFunc(rule, func(s string) bool { return strings.HasPrefix(s, option+"=") }) {
+			continue
+		}
+		rule = append(rule, option+"="+value)
+		c.converted(name, "policy-service.md", "access: %s=%s of check_policy_service", option, value)
+	}
+	return rule
 }
 
 // policyService returns where a policy service listens.
@@ -259,12 +294,12 @@ func convertVerification(c *converter) {
 			c.converted(name, "relay-domains.md", "%s=%s", t.setting, interval(d))
 		}
 	}
-	for _, s := range c.p.settings {
-		if strings.HasPrefix(s.name, "unverified_") && slices.Contains(verificationCodes, s.name) {
-			c.converted(s.name, "access.md", "access: an option of reject_unverified_sender and reject_unverified_recipient")
-		} else if strings.HasPrefix(s.name, "address_verify_") || strings.HasPrefix(s.name, "unverified_") {
-			c.byHand(s.name, "relay-domains.md", "settings of verification")
-		}
+	if c.p.get("address_verify_negative_cache") == "no" {
+		c.b.set("ADDRESSVERIFYNEGATIVEEXPIRE", "0", "address_verify_negative_cache")
+		c.converted("address_verify_negative_cache", "relay-domains.md", "ADDRESSVERIFYNEGATIVEEXPIRE=0")
+	}
+	for _, name := range verificationCodes {
+		c.converted(name, "access.md", "access: an option of reject_unverified_sender and reject_unverified_recipient; 450 without it, as there")
 	}
 }
 

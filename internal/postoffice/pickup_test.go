@@ -508,7 +508,11 @@ func TestSec1DirectoriesAreClosedAtTheStart(t *testing.T) {
 			}
 			continue
 		}
-		if info.Mode().Perm()&0o007 != 0 {
+		others := fs.FileMode(0)
+		if name == Suspended {
+			others = 0o001 // submit reads a file there
+		}
+		if info.Mode().Perm()&0o007 != others {
 			t.Errorf("%s/ is %s: others can use it", name, info.Mode())
 		}
 	}

@@ -74,6 +74,8 @@ const (
 	TLSRPT = "tlsrpt" // what became of TLS, a file for each day
 	Verify = "verify" // what next hops know of recipients
 
+	Suspended = "suspended" // what operators have suspended
+
 	LastGood = lastgood.Dir // copies of tables and keys as they were when they could be used
 )
 
@@ -86,7 +88,8 @@ const modeOfInbox = 0o777 | fs.ModeSticky
 
 // Modes of the directories. Any uid submits: public/ can be written by all. It is sticky,
 // so that only a file's owner or the postoffice's can rename it, and no user can list it.
-// Every other directory is closed to users (docs/privileges.md).
+// In suspended/ submit reads a file that it knows the name of. Every other directory is closed
+// to users (docs/privileges.md).
 var directories = []struct {
 	name string
 	mode fs.FileMode
@@ -112,6 +115,7 @@ var directories = []struct {
 	{Clients, 0o750, true},
 	{LastGood, 0o700, true},
 	{Verify, 0o750, true},
+	{Suspended, 0o711, true},
 }
 
 // Config says how a postoffice is to be used.

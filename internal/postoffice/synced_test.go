@@ -116,7 +116,7 @@ func TestFailedSyncIsNoPromise(t *testing.T) {
 		"note in a replaced specification": {faultfs.Sync, "transport/7-1", func(t *testing.T, p *PostOffice, dir string) func() error { return replace(spec(t, p, dir)) }},
 		"content of its replacement":       {faultfs.Sync, "transport/.copy.*", func(t *testing.T, p *PostOffice, dir string) func() error { return replace(spec(t, p, dir)) }},
 		"content of the suspensions":       {faultfs.Sync, suspensionNext, suspend},
-		"name of the suspensions":          {faultfs.SyncDir, ".", suspend},
+		"name of the suspensions":          {faultfs.SyncDir, Suspended, suspend},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/smtp"
 	"os"
 	"os/user"
@@ -12,7 +14,9 @@ import (
 	"syscall"
 	"testing"
 
+	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/config"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
 )
@@ -274,6 +278,59 @@ func TestConfinementNeedsNoRoot(t *testing.T) {
 	assert.Must(t, sink.Wait(1, patience))
 	event(t, s, "confined", "program", "ta-smtp")
 	awaitEmpty(t, s)
+}
+
+// Op5 (drain): a confined smtpserver follows the file of suspensions, which each change replaces,
+// also one that an earlier version has left beside the directories.
+func TestOp5ConfinedSystemIsDrained(t *testing.T) {
+	t.Parallel()
+	for name, prepared := range map[string]func(t *testing.T) *suite.Suite{
+		"a user of its own": func(t *testing.T) *suite.Suite { return confined(t, nil, nil) },
+		"an ordinary user": func(t *testing.T) *suite.Suite {
+			return prepare(t, nil, func(s *suite.Suite) { s.Settings = map[string]string{"CONFINE": "yes"} })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := prepared(t)
+			earlier := path(s, postoffice.EarlierSuspensions)
+			write(t, earlier, "zmailer-suspensions 1\naccepting order=20261126-000000-drain-1 since=2026-11-26T00:00:00Z by=\"ann\"\n")
+			if uid := os.Getuid(); uid == 0 && name != "an ordinary user" {
+				daemon, group := idsOf(t, daemonUser)
+				assert.Must(t, os.Chown(earlier, daemon, group))
+			}
+			begin(t, s)
+			event(t, s, "confined", "program", "smtpserver")
+			greeting := func(want string) {
+				t.Helper()
+				await(t, s, "the greeting "+want, func() (bool, error) {
+					c, err := net.Dial("tcp", s.SMTPAddr)
+					if err != nil {
+						return false, err
+					}
+					defer c.Close()
+					line, err := bufio.NewReader(c).ReadString('\n')
+					return strings.HasPrefix(line, want), err
+				})
+			}
+			greeting("421")
+			if _, err := os.Stat(earlier); err == nil {
+				t.Error("the file of the earlier version is still there")
+			}
+			zmctl(t, s, "start", "--accepting")
+			greeting("220")
+			zmctl(t, s, "stop", "--accepting")
+			greeting("421")
+			cmd := s.Command("submit", "alice@mta.example")
+			cmd.Stdin = strings.NewReader("Subject: x\n\n")
+			if os.Getuid() == 0 {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+			}
+			_, code := run(t, cmd)
+			assert.Equal(t, code, config.ExitTempFail)
+			wantNone(t, s, "suspensions-unread")
+		})
+	}
 }
 
 // zmctl init gives a postoffice that root's daemons have used to DAEMONUSER, with its mail; before

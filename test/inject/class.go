@@ -38,8 +38,6 @@ var (
 const (
 	pickup = ".pickup."
 	probe  = ".probe."
-	// suspensions starts the names of the file of that name and of its draft.
-	suspensions = "suspensions"
 )
 
 // Of returns the class of a path.
@@ -83,9 +81,6 @@ func spool(rel string) string {
 	dir, name, _ := strings.Cut(rel, "/")
 	name = hashDirs.ReplaceAllString(name, "")
 	if name == "" {
-		if strings.HasPrefix(dir, suspensions) {
-			return dir
-		}
 		if strings.HasPrefix(dir, probe) {
 			return probe + "T"
 		}

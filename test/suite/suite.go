@@ -389,8 +389,7 @@ func (s *Suite) Left() ([]string, error) {
 }
 
 // noMail are places of the postoffice, files and directories, that hold no message.
-var noMail = []string{postoffice.Owners, postoffice.Ledger, postoffice.Orders, postoffice.Clients, postoffice.Verify, "lastgood", postoffice.AlarmFile, postoffice.SuspensionFile,
-	postoffice.SuspensionFile + ".new"}
+var noMail = []string{postoffice.Owners, postoffice.Ledger, postoffice.Orders, postoffice.Clients, postoffice.Verify, "lastgood", postoffice.AlarmFile, postoffice.Suspended}
 
 // isMail reports whether a file of the postoffice is a message, or a part of one.
 func isMail(rel string) bool {

@@ -56,9 +56,9 @@ func (x *layout) top() {
 		case e.Name == postoffice.AlarmFile || e.Name == postoffice.AlarmFile+".new":
 			r.State = "alarms"
 			r.say("The scheduler writes its alarms into this file; zmctl status shows them.")
-		case e.Name == postoffice.SuspensionFile || e.Name == postoffice.SuspensionFile+".new" || e.Name == "."+postoffice.SuspensionFile+".lock":
+		case e.Name == postoffice.EarlierSuspensions || e.Name == postoffice.EarlierSuspensions+".new" || e.Name == "."+postoffice.EarlierSuspensions+".lock":
 			r.State = "suspensions"
-			r.say("What operators have suspended; zmctl suspend lists and changes it.")
+			r.say("An earlier version kept here what operators have suspended; smtpserver moves it to suspended/ when it starts.")
 		case e.Name == lastgood.SubmitFile || e.Name == lastgood.SubmitFile+".new":
 			r.State = "settings of submit"
 			r.say("The scheduler writes it; submit goes by it while zmailer.conf cannot be used.")
@@ -169,6 +169,8 @@ func purpose(dir string) string {
 		return "Copies of tables, keys and certificates as they were when they could be used."
 	case postoffice.Verify:
 		return "The answers of other hosts to address verification."
+	case postoffice.Suspended:
+		return "What operators have suspended; zmctl suspend lists and changes it."
 	}
 	return ""
 }

@@ -216,7 +216,7 @@ func beforeRouting() map[string]planted {
 		"transport/ open to all":                 is(mode("transport/", 0o777), "directory", check.WrongMode, "mend"),
 		"hash directory open to all":             is(mode("queue/A/", 0o777), "hash directory", check.WrongMode, "mend"),
 		"alarms that the scheduler wrote":        is(file(postoffice.AlarmFile, "too-old\n", 0), "alarms", "", ""),
-		"what operators suspended":               is(file(postoffice.SuspensionFile, "zmailer-suspensions 1\n", 0), "suspensions", "", ""),
+		"suspensions of an earlier version":      is(file(postoffice.EarlierSuspensions, "zmailer-suspensions 1\n", 0), "suspensions", "", ""),
 		"a token of zmctl web":                   is(file(".web.token", "a-token\n", 0), "of zmctl web", "", ""),
 		"a log":                                  is(file(postoffice.LogFile+".1", "x\n", 0), "log", "", ""),
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"path/filepath"
 	"time"
 
 	"zmailer/internal/disk/watch"
@@ -24,7 +25,7 @@ type Following struct {
 
 // Follow calls Changed at once, and for each change until ctx is done.
 func Follow(ctx context.Context, f Following) {
-	w := watch.New(ctx, []string{f.Dir}, f.Every, func(name string) bool { return name == postoffice.SuspensionFile }, f.Log)
+	w := watch.New(ctx, []string{filepath.Join(f.Dir, postoffice.Suspended)}, f.Every, func(name string) bool { return name == filepath.Base(postoffice.SuspensionFile) }, f.Log)
 	defer w.Wait()
 	ends := time.NewTimer(time.Hour)
 	defer ends.Stop()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +180,56 @@ func TestOp5CutWhileSuspendingAndResuming(t *testing.T) {
 			}
 			t.Logf("%d operations, %d restarts", whole.Ops(), lives)
 		})
+	}
+}
+
+// Op5: moving the file of an earlier version, and resuming what it suspends, are stopped after each
+// operation on the disk: what was suspended is, until the end of that was confirmed, and not again.
+func TestOp5CutWhileTheFileOfAnEarlierVersionIsMoved(t *testing.T) {
+	a := made(t, suspension.Suspension{Host: "a"})
+	prepared := func(model cutfs.Model) *cutfs.FS {
+		disk := emptyDisk(t, model)
+		f := assert.Get(disk.Open(postoffice.EarlierSuspensions, os.O_WRONLY|os.O_CREATE, 0o644))(t)
+		assert.Get(f.Write((&suspension.List{All: []*suspension.Suspension{a}}).Append(nil)))(t)
+		assert.Must(t, errors.Join(f.Sync(), f.Close(), disk.SyncDir(".")))
+		return disk
+	}
+	moveAndResume := func(disk *cutfs.FS) (moved, resumed bool, err error) {
+		po, err := postoffice.Open(postoffice.Config{FS: disk})
+		if err == nil {
+			err = po.PlaceSuspensions()
+		}
+		if err != nil {
+			return false, false, err
+		}
+		err = suspension.Change(po, now, func(l *suspension.List) error {
+			l.Remove(l.Find(a.Order))
+			return nil
+		})
+		return true, err == nil, err
+	}
+	for _, model := range []cutfs.Model{cutfs.Journal, cutfs.Loose, cutfs.POSIX} {
+		whole := prepared(model)
+		whole.CutAfter(1 << 30)
+		if _, resumed, err := moveAndResume(whole); !resumed {
+			t.Fatal(err)
+		}
+		for n := range whole.Ops() {
+			disk := prepared(model)
+			disk.CutAfter(n)
+			moved, resumed, err := moveAndResume(disk)
+			if !disk.Dead() {
+				t.Fatalf("cut %d: ended before it: %v", n, err)
+			}
+			for _, loss := range disk.Losses() {
+				po := assert.Get(postoffice.Open(postoffice.Config{FS: disk.Restart(loss)}))(t)
+				assert.Must(t, po.PlaceSuspensions())
+				l := assert.Get(suspension.Read(po))(t)
+				if got := hosts(l); got != "a" && (got != "" || !moved) || got == "a" && resumed || len(l.Damaged) > 0 {
+					t.Fatalf("%v, cut %d, %v: %q is in force, resumed: %v", model, n, loss, got, resumed)
+				}
+			}
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ const lowPort = 79
 // Directories returns those of a postoffice, as internal/postoffice has them, which a program
 // is to be kept from.
 func Directories() []string {
-	return []string{"public", "router", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "removed", "ledger", "orders", "imports", "sts", "tlsrpt", "clients", "lastgood", "verify"}
+	return []string{"public", "router", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "removed", "ledger", "orders", "imports", "sts", "tlsrpt", "clients", "lastgood", "verify", "suspended"}
 }
 
 // Leave tries, in a process that has entered the plan's sandbox, to leave it. Nothing is

@@ -21,8 +21,8 @@ func profiles() map[string]Profile {
 	return map[string]Profile{
 		"smtpserver": {
 			Write: []string{"public", "router", "router[0-9]*", "freezer", "ledger", "clients", "verify", "lastgood/smtpserver"},
-			Read:  []string{"lastgood/router", "lastgood/ta-smtp", "sts"}, // router --verify and ta-smtp --probe, which it starts
-			Add:   []string{"transport"},                                  // ETRN: which host to start
+			Read:  []string{"lastgood/router", "lastgood/ta-smtp", "sts", "suspended"}, // the first three: router --verify and ta-smtp --probe, which it starts
+			Add:   []string{"transport"},                                               // ETRN: which host to start
 		},
 		"router": {
 			Write: []string{"public", "router", "router[0-9]*", "queue", "transport", "deferred", "postman", "freezer", "owners", "quarantine", "ledger", "lastgood/router"},

@@ -234,6 +234,7 @@ func (c *Config) makeDirs() {
 	if po, err := openPostOffice(*c); err == nil {
 		_ = po.Ensure(verified.Dir)
 		_ = po.Ensure(postoffice.Clients)
+		_ = po.PlaceSuspensions()
 		if f, ok := po.FS().(io.Closer); ok && c.FS == nil {
 			_ = f.Close()
 		}

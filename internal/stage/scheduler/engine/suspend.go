@@ -47,8 +47,12 @@ func (e *suspender) follow(ctx context.Context) {
 
 // begin reads it before the first delivery.
 func (e *suspender) begin() {
-	l, err := suspension.Read(e.po)
-	if err != nil {
+	err := e.po.PlaceSuspensions()
+	l, rerr := suspension.Read(e.po)
+	if rerr != nil {
+		err = rerr
+	}
+	if l == nil {
 		l = &suspension.List{}
 	}
 	e.apply(l, err)

@@ -226,7 +226,7 @@ func TestOp5DamagedSuspensionsRaiseAnAlarm(t *testing.T) {
 	assert.Must(t, os.WriteFile(file, append(text, "deliveries order=20261126-070000-suspend-9 since=2026-11-26T07:00:00Z host=\"x\n"...), 0o644))
 	r.queue("smtp h ok.a@h", "smtp x ok.b@h")
 	r.start()
-	r.wait(1, "msg=alarm-raised", "subject=suspensions", ":3:")
+	r.wait(1, "msg=alarm-raised", "subject="+postoffice.SuspensionFile, ":3:")
 	r.wait(1, "msg=delivered", "ok.b@h")
 	assert.Must(t, os.Remove(file))
 	assert.Must(t, os.Mkdir(file, 0o755))
@@ -239,5 +239,5 @@ func TestOp5DamagedSuspensionsRaiseAnAlarm(t *testing.T) {
 	assert.Must(t, os.Rename(file+".new", file))
 	r.wait(1, "msg=resumed", "order="+string(order))
 	r.wait(1, "msg=delivered", "ok.c@h")
-	r.wait(1, "msg=alarm-cleared", "subject=suspensions")
+	r.wait(1, "msg=alarm-cleared", "subject="+postoffice.SuspensionFile)
 }

@@ -37,8 +37,8 @@ problem. Recipients are counted for at most 20000 specifications; zmctl queue --
 counts more.
 
 What operators have suspended is printed after that (docs/suspend.md). Alarms are printed at the
-end: mail that is too old, makes no progress, or is incomplete
-(docs/alarms.md).
+end: mail that is too old, makes no progress, or is incomplete, files that cannot be used,
+servers that give no answer, and certificates that end soon (docs/alarms.md).
 
 Exit codes: 0 shown, 1 there are alarms, a daemon has exited unexpectedly, or the postoffice
 cannot be read, 64 bad arguments, 78 bad configuration (shown nevertheless) or no postoffice.`,

@@ -117,6 +117,8 @@ func forTests() []string {
 		"internal/disk/cutfs",
 		"internal/disk/faultfs",
 		"internal/disk/durabletest",
+		"internal/disk/lastgood/lastgoodtest",
+		"internal/lookup/ldap/ldaptest",
 		"internal/disk/loopdisk",
 		"internal/run/helper/helpertest",
 		"internal/run/assert",

@@ -52,7 +52,7 @@ type conn struct {
 }
 
 func newRemote(source, name string, connections int, o Options) *remote {
-	return &remote{source: source, name: name, o: o, outage: config.NewOutage(o.Keeper, source, 1), slots: newSlots(connections, o.Parallel)}
+	return &remote{source: source, name: name, o: o, outage: config.NewOutage(o.Keeper, config.Backend{Name: source, Remedy: "start the server, or correct the table's settings"}), slots: newSlots(connections, o.Parallel)}
 }
 
 // Lookup asks for a key. A connection that breaks is replaced once: the server may have

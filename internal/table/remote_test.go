@@ -398,6 +398,9 @@ type notes struct {
 func (n *notes) Good(string, []byte, uint32, error) { n.good++ }
 func (n *notes) Bad(string, error, bool)            { n.bad++ }
 func (n *notes) Names(string)                       {}
+func (n *notes) OutageAfter() time.Duration         { return 0 }
+
+func (n *notes) Away(string, time.Time, error, string) { n.bad++ }
 
 func TestSourceThatDoesNotAnswerRaisesOneAlarm(t *testing.T) {
 	dir := t.TempDir()

@@ -286,6 +286,12 @@ func (c *collector) Last(path string) *config.Kept {
 // Names does nothing: a check asks by itself.
 func (c *collector) Names(string) {}
 
+// OutageAfter implements config.Keeper: a check raises no alarm.
+func (c *collector) OutageAfter() time.Duration { return -1 }
+
+// Away implements config.Keeper.
+func (c *collector) Away(string, time.Time, error, string) {}
+
 // Expires warns of a certificate that ends soon.
 func (c *collector) Expires(path string, at time.Time) {
 	if c.saves != nil {

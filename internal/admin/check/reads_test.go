@@ -30,7 +30,7 @@ func TestOp11DeclaredReadersAreThoseThatRead(t *testing.T) {
 	c.OnRead(nil)
 	// By programs before their loaders, or by what they start.
 	elsewhere := map[string][]string{
-		"": {"POSTOFFICE", "DAEMONUSER", "CONFINE", "CONFINEPATHS", "LOG", "LOGFORMAT", "LOGLEVEL", "LOGFILE", "ROUTERMODE"},
+		"": {"POSTOFFICE", "DAEMONUSER", "CONFINE", "CONFINEPATHS", "LOG", "LOGFORMAT", "LOGLEVEL", "LOGFILE", "ROUTERMODE", "ALARMS"},
 		// A warning of check-config alone.
 		"scheduler": {"ROUTES", "VIRTUALMAILBOXDOMAINS"},
 		// Compared with CONTENTFILTER alone.

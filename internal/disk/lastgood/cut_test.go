@@ -39,6 +39,7 @@ func TestOp4CopiesAreWholeWhereverThePowerFails(t *testing.T) {
 				saved = i + 1
 			}
 			s.Bad(path, reason, true)
+			s.Away("policy:x", time.Unix(1_700_000_000, 0), reason, "start it") // a reader after the cut has none
 		}
 		s.Good(path, []byte(contents[len(contents)-1]), 0, nil)
 		return saved

@@ -94,6 +94,7 @@ func (f *Follower) Read() (*config.Config, error) {
 	f.next = next
 	mixed := next.Keeping(f.started, config.ChangeFor(f.program, next.ChangedFrom(f.started)).Restart)
 	if f.store != nil {
+		f.store.after.Store(int64(mixed.OutageAfter()))
 		mixed.SetKeeper(f.store)
 	}
 	return mixed, nil

@@ -4,13 +4,14 @@
 //
 // It owns the directory lastgood/PROGRAM in the postoffice: a file for each path that the
 // program reads, named by a hash of the path. NAME is the copy, a line of JSON and the content;
-// NAME.bad is why the file cannot be used now, and NAME.answer, beside the copy of zmailer.conf,
-// the answer to the last reload. Only the daemons' user may read them, because
-// keys and passwords are among them.
+// NAME.bad is why the file cannot be used now, or why a server that the program asks gives no
+// answer; and NAME.answer, beside the copy of zmailer.conf, the answer to the last reload. Only the
+// daemons' user may read them, because keys and passwords are among them.
 //
 // What survives a crash: each file is whole or absent. Several processes of one program may
 // write the same one: each write replaces it as a whole, with what was read from the same path.
-// A copy that is damaged counts as none.
+// A copy that is damaged counts as none. What is noted about a server counts while the process that
+// noted it runs: it holds a lock on the note.
 //
 // Diagnostics: no error reaches the caller. A copy that cannot be written is logged once as
 // copy-trouble: the program goes on, and has no copy if the file turns bad.
@@ -32,6 +33,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"zmailer/internal/disk/durable"
@@ -63,7 +65,17 @@ type bad struct {
 	Path   string    `json:"path"`
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason"`
-	Held   bool      `json:"held"` // an older content is used
+	Held   bool      `json:"held,omitempty"` // an older content is used
+	// Away: it is no file, and the note holds as long as the process that has written it: that holds a
+	// lock on the note.
+	Away   bool   `json:"away,omitempty"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// held is a note of Away, locked.
+type held struct {
+	file  durable.File
+	since time.Time
 }
 
 // Store is the directory of one program. It implements config.Keeper.
@@ -74,11 +86,13 @@ type Store struct {
 	now     func() time.Time
 	log     *slog.Logger
 	opener  func(path string) (*os.File, error) // nil: files are opened by this process alone
+	after   atomic.Int64                        // OutageAfter
 
 	mu    sync.Mutex
 	sums  map[string]string // of the copies as they were written or found, by path
 	until map[string]time.Time
 	wrong map[string]string // the reasons that were written, by path
+	away  map[string]held   // the notes of Away that were written, by path
 	seen  map[string]bool   // names that this process has used
 	said  bool
 }
@@ -96,6 +110,7 @@ func Use(settings *config.Config, program string, log *slog.Logger) *Store {
 		}
 		return nil
 	}
+	s.after.Store(int64(settings.OutageAfter()))
 	settings.SetKeeper(s)
 	return s
 }
@@ -122,7 +137,7 @@ func Open(postoffice, program string, log *slog.Logger) (*Store, error) {
 // New returns a store in a directory that is there.
 func New(disk durable.FS, program string, now func() time.Time, log *slog.Logger) *Store {
 	return &Store{fs: disk, dir: Dir + "/" + program, program: program, now: now, log: log,
-		sums: map[string]string{}, until: map[string]time.Time{}, wrong: map[string]string{}, seen: map[string]bool{}}
+		sums: map[string]string{}, until: map[string]time.Time{}, wrong: map[string]string{}, away: map[string]held{}, seen: map[string]bool{}}
 }
 
 // Close closes the postoffice's directory.
@@ -147,6 +162,7 @@ func (s *Store) Good(path string, text []byte, uid uint32, _ error) {
 	s.seen[n] = true
 	delete(s.wrong, path)
 	s.remove(n + badSuffix) // which another process of this program may have written
+	s.over(path)
 	if text == nil {
 		delete(s.sums, path)
 		if first {
@@ -166,7 +182,10 @@ func (s *Store) Good(path string, text []byte, uid uint32, _ error) {
 	}
 	line, err := json.Marshal(h)
 	if err == nil {
-		err = s.write(n, append(append(line, '\n'), text...))
+		var f durable.File
+		if f, err = s.write(n, append(append(line, '\n'), text...), false); err == nil {
+			err = f.Close()
+		}
 	}
 	if err == nil {
 		s.sums[path] = h.Sum
@@ -202,14 +221,51 @@ func (s *Store) Bad(path string, reason error, held bool) {
 		return
 	}
 	b := bad{Path: path, Since: s.now(), Reason: text[:min(len(text), mostBad/2)], Held: held}
-	line, err := json.Marshal(b)
+	f, err := s.note(n, b)
 	if err == nil {
-		err = s.write(n+badSuffix, append(line, '\n'))
-	}
-	if err == nil {
+		err = f.Close()
 		s.wrong[path] = text
 	}
 	s.trouble(err)
+}
+
+// note writes a .bad file, and returns it open.
+func (s *Store) note(n string, b bad) (durable.File, error) {
+	line, err := json.Marshal(b)
+	if err != nil {
+		return nil, err
+	}
+	return s.write(n+badSuffix, append(line, '\n'), b.Away)
+}
+
+// OutageAfter implements config.Keeper.
+func (s *Store) OutageAfter() time.Duration { return time.Duration(s.after.Load()) }
+
+// Away implements config.Keeper. The open file of the note has a lock, by which readers know that this
+// process runs: whatever ends it ends the alarm.
+func (s *Store) Away(what string, since time.Time, reason error, remedy string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := name(what)
+	s.seen[n] = true
+	if h, ok := s.away[what]; ok && h.since.Before(since) {
+		since = h.since // the settings were read again meanwhile
+	}
+	text := reason.Error()
+	f, err := s.note(n, bad{Path: what, Since: since, Reason: text[:min(len(text), mostBad/2)], Away: true, Remedy: remedy})
+	if err == nil {
+		s.over(what)
+		s.away[what] = held{f, since}
+	}
+	s.trouble(err)
+}
+
+// over gives up the lock on a note of Away. s.mu is held.
+func (s *Store) over(path string) {
+	if h, ok := s.away[path]; ok {
+		delete(s.away, path)
+		_ = h.file.Close() // nothing is written to it any more
+	}
 }
 
 // Last implements config.Keeper.
@@ -312,6 +368,11 @@ func (s *Store) settleBad(before map[string]bool) {
 		}
 	}
 	maps.DeleteFunc(s.wrong, func(path, _ string) bool { return !s.seen[name(path)] })
+	for path := range s.away {
+		if !s.seen[name(path)] {
+			s.over(path)
+		}
+	}
 	maps.Copy(s.seen, before)
 }
 
@@ -343,9 +404,14 @@ func (s *Store) answer(file string, a Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	line, err := json.Marshal(a)
-	tmp := fmt.Sprintf("%s/.%s.%d", s.dir, file, os.Getpid())
+	if err != nil {
+		s.trouble(err)
+		return
+	}
+	tmp := s.temporary(file)
+	f, err := s.create(tmp, line)
 	if err == nil {
-		err = s.create(tmp, line, false)
+		err = f.Close()
 	}
 	if err == nil {
 		// Crash: the answer before, this one, or an empty file, which counts as none.
@@ -354,32 +420,46 @@ func (s *Store) answer(file string, a Answer) {
 	s.trouble(err)
 }
 
-// create makes a file whose name no one reads.
-func (s *Store) create(tmp string, content []byte, sync bool) error {
-	f, err := s.fs.Open(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if sync {
-		// Crash: a name that begins with a dot, which no one reads.
-		err = errors.Join(err, f.Sync())
-	}
-	return errors.Join(err, f.Close())
+func (s *Store) temporary(file string) string {
+	return fmt.Sprintf("%s/.%s.%d", s.dir, file, os.Getpid())
 }
 
-// write replaces a file.
-func (s *Store) write(file string, content []byte) (err error) {
-	tmp := fmt.Sprintf("%s/.%s.%d", s.dir, file, os.Getpid())
-	if err = s.create(tmp, content, true); err == nil {
+// create makes a file whose name no one reads. It is open.
+func (s *Store) create(tmp string, content []byte) (durable.File, error) {
+	f, err := s.fs.Open(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Write(content); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// write replaces a file, and returns it open; lock has it locked before it has its name.
+func (s *Store) write(file string, content []byte, lock bool) (durable.File, error) {
+	tmp := s.temporary(file)
+	f, err := s.create(tmp, content)
+	if err != nil {
+		return nil, errors.Join(err, s.fs.Remove(tmp))
+	}
+	if lock {
+		_, err = f.TryLock() // no one else has opened it
+	}
+	// Crash: a name that begins with a dot, which no one reads.
+	err = errors.Join(err, f.Sync())
+	if err == nil {
 		// Crash: the old content or the new one, each whole.
 		err = s.fs.Rename(tmp, s.dir+"/"+file)
 	}
 	if err != nil {
-		return errors.Join(err, s.fs.Remove(tmp))
+		return nil, errors.Join(err, f.Close(), s.fs.Remove(tmp))
 	}
 	// Crash: before this the old content may be there.
-	return s.fs.SyncDir(s.dir)
+	if err := s.fs.SyncDir(s.dir); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // read reads a copy, or its first line alone.
@@ -404,6 +484,25 @@ func readFile(disk durable.FS, file string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
+// readNote reads a .bad file. lives: the process that wrote a note of Away runs.
+func readNote(disk durable.FS, file string) (w bad, lives bool, err error) {
+	f, err := disk.Open(file, os.O_RDONLY, 0)
+	if err != nil {
+		return w, false, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, mostBad*2))
+	if err != nil {
+		return w, false, err
+	}
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	if err := json.Unmarshal(line, &w); err != nil || !w.Away {
+		return w, false, err
+	}
+	free, err := f.TryShare()
+	return w, !free, err
+}
+
 // Finding is a file that needs an operator.
 type Finding struct {
 	Program string
@@ -411,6 +510,8 @@ type Finding struct {
 	Since   time.Time
 	Reason  string    // why it cannot be used; "": it is a certificate that ends
 	Held    bool      // an older content is used
+	Away    bool      // it is no file, but something that the program asks, and that gives no answer
+	Remedy  string    // what an operator does; "": what the reason says
 	Until   time.Time // the end of a certificate
 }
 
@@ -445,16 +546,16 @@ func finding(disk durable.FS, program, file string, now time.Time) (f Finding, o
 	if strings.HasPrefix(file, ".") {
 		return f, false
 	}
+	if strings.HasSuffix(file, badSuffix) {
+		w, lives, err := readNote(disk, Dir+"/"+program+"/"+file)
+		f = Finding{Program: program, Path: w.Path, Since: w.Since, Reason: w.Reason, Held: w.Held, Away: w.Away, Remedy: w.Remedy}
+		return f, err == nil && (lives || !w.Away)
+	}
 	b, err := readFile(disk, Dir+"/"+program+"/"+file, mostBad*2)
 	if err != nil {
 		return f, false
 	}
 	line, _, _ := bytes.Cut(b, []byte("\n"))
-	if strings.HasSuffix(file, badSuffix) {
-		var w bad
-		err := json.Unmarshal(line, &w)
-		return Finding{Program: program, Path: w.Path, Since: w.Since, Reason: w.Reason, Held: w.Held}, err == nil
-	}
 	var h head
 	if err := json.Unmarshal(line, &h); err != nil || h.Until.IsZero() || h.Until.Sub(now) >= Warning {
 		return f, false

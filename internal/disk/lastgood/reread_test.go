@@ -19,7 +19,7 @@ func TestOp4AlarmEndsWhenAReloadNoLongerNamesItsSubject(t *testing.T) {
 	store := f.store
 	opens := func(names ...string) {
 		for _, name := range names {
-			config.NewOutage(store, name, 1)
+			config.NewOutage(store, config.Backend{Name: name, AtOnce: true})
 		}
 	}
 	alarms := func() (names []string) {
@@ -35,7 +35,7 @@ func TestOp4AlarmEndsWhenAReloadNoLongerNamesItsSubject(t *testing.T) {
 	}
 	const one, two, access = "dnsbl:one.test", "policy:127.0.0.1:1", "/etc/zmailer/access"
 	for _, name := range []string{one, two} {
-		config.NewOutage(store, name, 1).Failed(errors.New("no answer"))
+		config.NewOutage(store, config.Backend{Name: name, AtOnce: true}).Failed(errors.New("no answer"))
 	}
 	store.Good(access, []byte("# none\n"), 0, nil)
 	store.Bad(access, errors.New("line 1"), true)
@@ -61,7 +61,7 @@ func TestOp4AlarmEndsWhenAReloadNoLongerNamesItsSubject(t *testing.T) {
 	site.write("MAXSIZE=3k\n")
 	assert.Get(f.Read())(t)
 	opens(one, two)
-	config.NewOutage(store, one, 1).Failed(errors.New("no answer"))
+	config.NewOutage(store, config.Backend{Name: one, AtOnce: true}).Failed(errors.New("no answer"))
 	f.Accept()
 	expect("with both again, without the table", one, two)
 

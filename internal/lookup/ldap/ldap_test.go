@@ -3,164 +3,19 @@ package ldap
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"zmailer/internal/lookup/ldap/ldaptest"
 	"zmailer/internal/lookup/settings"
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 )
 
 const limit = time.Minute
-
-const password = "pass word"
-
-// slapd is a real server with a directory of its own.
-type slapd struct {
-	t    testing.TB
-	dir  string
-	addr string // host:port
-	cmd  *exec.Cmd
-}
-
-const tree = `dn: dc=example,dc=org
-objectClass: dcObject
-objectClass: organization
-o: x
-dc: example
-
-dn: ou=people,dc=example,dc=org
-objectClass: organizationalUnit
-ou: people
-
-dn: cn=bond,ou=people,dc=example,dc=org
-objectClass: inetOrgPerson
-cn: bond
-sn: Bond
-mail: bond@example.org
-userPassword: secret
-description: jane
-description: joe
-
-dn: cn=star,ou=people,dc=example,dc=org
-objectClass: inetOrgPerson
-cn: star*
-sn: Star
-mail: star@example.org
-
-dn: ou=elsewhere,dc=example,dc=org
-objectClass: referral
-objectClass: extensibleObject
-ou: elsewhere
-ref: ldap://127.0.0.1:1/ou=elsewhere,dc=example,dc=org
-`
-
-// newSlapd makes a server and starts it.
-func newSlapd(t testing.TB) *slapd {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("starts slapd")
-	}
-	path, err := exec.LookPath("/usr/sbin/slapd")
-	if err != nil {
-		t.Skip("slapd is not installed: apt-get install slapd")
-	}
-	l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	s := &slapd{t: t, dir: t.TempDir(), addr: l.Addr().String()}
-	l.Close()
-	conf := fmt.Sprintf(`include /etc/ldap/schema/core.schema
-include /etc/ldap/schema/cosine.schema
-include /etc/ldap/schema/inetorgperson.schema
-modulepath /usr/lib/ldap
-moduleload back_mdb
-database mdb
-suffix "dc=example,dc=org"
-rootdn "cn=root,dc=example,dc=org"
-rootpw "%s"
-directory %s/db
-access to * by dn="cn=root,dc=example,dc=org" write by anonymous auth
-`, password, s.dir)
-	for name, text := range map[string]string{"slapd.conf": conf, "tree.ldif": tree} {
-		assert.Must(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600))
-	}
-	assert.Must(t, os.Mkdir(filepath.Join(s.dir, "db"), 0o700))
-	add := exec.Command(path, "-T", "add", "-f", s.dir+"/slapd.conf", "-l", s.dir+"/tree.ldif")
-	if out, err := add.CombinedOutput(); err != nil {
-		t.Skipf("this slapd cannot be used: %v\n%s", err, out)
-	}
-	s.start()
-	t.Cleanup(s.stop)
-	return s
-}
-
-// start starts the server and waits until it can be connected to.
-func (s *slapd) start() {
-	s.t.Helper()
-	s.cmd = exec.Command("/usr/sbin/slapd", "-d", "0", "-f", s.dir+"/slapd.conf", "-h", "ldap://"+s.addr+"/")
-	assert.Must(s.t, s.cmd.Start())
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(limit); ; {
-		c, err := net.Dial("tcp", s.addr)
-		if err == nil {
-			c.Close()
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			s.t.Fatalf("slapd does not listen: %v", err)
-		}
-	}
-}
-
-// halt stops the server's threads where they are, and waits until they stand.
-func (s *slapd) halt() {
-	s.t.Helper()
-	assert.Must(s.t, s.cmd.Process.Signal(syscall.SIGSTOP))
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(limit); ; {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.cmd.Process.Pid))
-		assert.Must(s.t, err)
-		if !slices.ContainsFunc(threads, func(name string) bool {
-			b, err := os.ReadFile(name)
-			return err == nil && !strings.Contains(string(b), ") T ")
-		}) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			s.t.Fatal("slapd does not stop")
-		}
-	}
-}
-
-// stop kills the server, stopped or not.
-func (s *slapd) stop() {
-	if s.cmd != nil {
-		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait()
-	}
-	s.cmd = nil
-}
-
-func (s *slapd) settings() settings.LDAP {
-	return settings.LDAP{
-		URLs: []string{"ldap://" + s.addr}, BindDN: "cn=root,dc=example,dc=org", Password: password, Base: "ou=people,dc=example,dc=org",
-		Scope: "sub", Filter: "(&(objectClass=inetOrgPerson)(|(cn=%s)(mail=%s)))", Attributes: []string{"description"}, Limit: 10,
-	}
-}
 
 func open(t testing.TB, c settings.LDAP, timeout time.Duration) *Directory {
 	t.Helper()
@@ -184,22 +39,22 @@ func says(d *Directory, key string) string {
 }
 
 func TestEntriesOfAKeyAreItsValue(t *testing.T) {
-	s := newSlapd(t)
-	d := open(t, s.settings(), limit)
+	s := ldaptest.Start(t)
+	d := open(t, s.Settings(), limit)
 	for key, want := range map[string]string{
 		"bond": "jane, joe", "BOND": "jane, joe", "bond@example.org": "jane, joe", "nobody": "none", "star*": "none", "star@example.org": "none",
 		"*": "none", "bo*": "none", ")(cn=*": "none", "\x00": "none", "": "none",
 	} {
 		assert.Equal(t, says(d, key), want, key)
 	}
-	c := s.settings()
+	c := s.Settings()
 	c.Attributes = nil
 	d = open(t, c, limit)
 	assert.Equal(t, says(d, "star*")+says(d, "nobody"), "none", "recipients that exist")
 }
 
 func TestDirectoryThatCannotBeAskedIsNeverANo(t *testing.T) {
-	s := newSlapd(t)
+	s := ldaptest.Start(t)
 	for name, tt := range map[string]struct {
 		change func(c *settings.LDAP)
 		want   string
@@ -214,14 +69,14 @@ func TestDirectoryThatCannotBeAskedIsNeverANo(t *testing.T) {
 		"no server listens":      {func(c *settings.LDAP) { c.URLs = []string{"ldap://127.0.0.1:1"} }, "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := s.settings()
+			c := s.Settings()
 			tt.change(&c)
 			if got := says(open(t, c, limit), "bond"); !strings.HasPrefix(got, "error") || !strings.Contains(got, tt.want) {
 				t.Errorf("got %q, want an error with %q", got, tt.want)
 			}
 		})
 	}
-	c := s.settings()
+	c := s.Settings()
 	c.Base, c.IgnoreReferrals = "dc=example,dc=org", true
 	assert.Equal(t, says(open(t, c, limit), "bond"), "jane, joe", "the rest does not matter")
 	c.URLs = []string{"ldap://127.0.0.1:1", c.URLs[0]}
@@ -229,38 +84,38 @@ func TestDirectoryThatCannotBeAskedIsNeverANo(t *testing.T) {
 }
 
 func TestDirectoryDownAndUpAgain(t *testing.T) {
-	s := newSlapd(t)
-	d := open(t, s.settings(), limit)
+	s := ldaptest.Start(t)
+	d := open(t, s.Settings(), limit)
 	if got := says(d, "bond"); got != "jane, joe" {
 		t.Fatalf("up: got %q", got)
 	}
-	s.stop()
+	s.Stop()
 	for _, key := range []string{"bond", "nobody"} {
 		if got := says(d, key); !strings.HasPrefix(got, "error") {
 			t.Errorf("down: %s: got %q, want an error", key, got)
 		}
 	}
-	s.start()
+	s.Start()
 	assert.Equal(t, says(d, "bond")+says(d, "nobody"), "jane, joenone", "up again")
 	// Restarted between two questions: the idle connection's end is no failure.
-	s.stop()
-	s.start()
+	s.Stop()
+	s.Start()
 	assert.Equal(t, says(d, "nobody")+says(d, "bond"), "nonejane, joe", "restarted")
 	// Stopped: it is connected to, and says nothing.
-	s.halt()
+	s.Halt()
 	d.timeout = 200 * time.Millisecond
 	if got := says(d, "bond"); !strings.HasPrefix(got, "error") {
 		t.Errorf("hanging: got %q, want an error", got)
 	}
-	assert.Must(t, s.cmd.Process.Signal(syscall.SIGCONT))
+	assert.Must(t, s.Continue())
 	d.timeout = limit
 	assert.Equal(t, says(d, "bond"), "jane, joe", "going on")
 }
 
 // Peer12: a user's password is checked by a bind as the entry that the filter finds.
 func TestPeer12PasswordsAreCheckedByBind(t *testing.T) {
-	s := newSlapd(t)
-	c := settings.LDAP{URLs: []string{"ldap://" + s.addr}, BindDN: "cn=root,dc=example,dc=org", Password: password,
+	s := ldaptest.Start(t)
+	c := settings.LDAP{URLs: []string{"ldap://" + s.Addr}, BindDN: "cn=root,dc=example,dc=org", Password: ldaptest.Password,
 		Base: "ou=people,dc=example,dc=org", Scope: "sub", Filter: "(&(objectClass=inetOrgPerson)(cn=%u))", Limit: 2}
 	several := c
 	several.Filter = "(|(cn=%u)(objectClass=inetOrgPerson))"
@@ -303,10 +158,10 @@ func TestPeer12PasswordsAreCheckedByBind(t *testing.T) {
 
 // Peer12: a directory that is slow, restarted, cut or answers garbage refuses no password, and takes none.
 func TestPeer12BindAtADirectoryInTroubleIsNeverANo(t *testing.T) {
-	s := newSlapd(t)
-	p := assert.Get(peer.NewProxy("tcp", "127.0.0.1:0", s.addr))(t)
+	s := ldaptest.Start(t)
+	p := assert.Get(peer.NewProxy("tcp", "127.0.0.1:0", s.Addr))(t)
 	t.Cleanup(p.Close)
-	c := s.settings()
+	c := s.Settings()
 	c.Filter, c.Attributes, c.Limit, c.URLs = "(&(objectClass=inetOrgPerson)(cn=%u))", nil, 2, []string{"ldap://" + p.Addr()}
 	bind := func(long time.Duration, word string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), long)
@@ -332,11 +187,11 @@ func TestPeer12BindAtADirectoryInTroubleIsNeverANo(t *testing.T) {
 			t.Errorf("%s, held: %v", word, err)
 		}
 		p.Pass()
-		s.stop()
+		s.Stop()
 		if err := bind(limit, word); err == nil || errors.Is(err, ErrRefused) {
 			t.Errorf("%s, down: %v", word, err)
 		}
-		s.start()
+		s.Start()
 		if err := bind(limit, word); !errors.Is(err, want) {
 			t.Errorf("%s, up again: %v", word, err)
 		}

@@ -97,10 +97,11 @@ type Limits struct {
 	Deferred time.Duration // set aside by a router
 	Frozen   time.Duration // in freezer/
 	Progress time.Duration // a thread that could deliver and does not
+	Backend  time.Duration // what a program asks gives no answer (config.Outage)
 }
 
 // DefaultLimits is the default of ALARMS.
-const DefaultLimits = "public=1h router=15m queue=4d deferred=1d frozen=7d progress=15m"
+const DefaultLimits = "public=1h router=15m queue=4d deferred=1d frozen=7d progress=15m backend=10s"
 
 // Place is a directory of messages, and its limit.
 type Place struct {
@@ -115,7 +116,7 @@ func (l *Limits) Places() []Place {
 
 func (l *Limits) fields() map[string]*time.Duration {
 	return map[string]*time.Duration{"public": &l.Public, "router": &l.Router, "queue": &l.Queue,
-		"deferred": &l.Deferred, "frozen": &l.Frozen, "progress": &l.Progress}
+		"deferred": &l.Deferred, "frozen": &l.Frozen, "progress": &l.Progress, "backend": &l.Backend}
 }
 
 // ParseLimits reads the setting ALARMS: "router=15m queue=4d ...". Names that

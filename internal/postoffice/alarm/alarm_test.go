@@ -59,10 +59,10 @@ func TestLimits(t *testing.T) {
 		want Limits
 		err  string
 	}{
-		"defaults": {"", Limits{time.Hour, 15 * time.Minute, 96 * time.Hour, 24 * time.Hour, 168 * time.Hour, 15 * time.Minute}, ""},
-		"some":     {"router=5m frozen=0", Limits{time.Hour, 5 * time.Minute, 96 * time.Hour, 24 * time.Hour, 0, 15 * time.Minute}, ""},
+		"defaults": {"", Limits{time.Hour, 15 * time.Minute, 96 * time.Hour, 24 * time.Hour, 168 * time.Hour, 15 * time.Minute, 10 * time.Second}, ""},
+		"some":     {"router=5m frozen=0", Limits{time.Hour, 5 * time.Minute, 96 * time.Hour, 24 * time.Hour, 0, 15 * time.Minute, 10 * time.Second}, ""},
 		"off":      {"off", Limits{}, ""},
-		"unknown":  {"rooter=5m", Limits{}, "rooter=5m: it must be NAME=TIME with one of deferred, frozen, progress, public, queue, router"},
+		"unknown":  {"rooter=5m", Limits{}, "rooter=5m: it must be NAME=TIME with one of backend, deferred, frozen, progress, public, queue, router"},
 		"no time":  {"router=soon", Limits{}, "router=soon: it must be like"},
 	}
 	for name, tt := range tests {

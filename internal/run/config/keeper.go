@@ -19,6 +19,11 @@ type Keeper interface {
 	// Bad notes that a file cannot be used now. held: the program goes on with an older
 	// content.
 	Bad(path string, reason error, held bool)
+	// Away notes that what is no file, such as a policy service, gives no answer since a time, until
+	// Good or the end of this process. remedy is what an operator does.
+	Away(name string, since time.Time, reason error, remedy string)
+	// OutageAfter returns how long that has to last before Away is called; negative: it never is.
+	OutageAfter() time.Duration
 	// Last returns what Good saved last, also before this program was started; nil: nothing.
 	Last(path string) *Kept
 	// Names notes that settings name what is not a file, such as a policy service, before it is asked.

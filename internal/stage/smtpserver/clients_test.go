@@ -92,6 +92,14 @@ func TestOtherClientsAreServed(t *testing.T) {
 // for a.example; its address is that of its socket.
 func opendkim(t *testing.T, key checkstest.Signer) content.Milter {
 	t.Helper()
+	m, start, _ := dkimFilter(t, key)
+	start()
+	return m
+}
+
+// dkimFilter is opendkim, which start starts and stop ends.
+func dkimFilter(t *testing.T, key checkstest.Signer) (m content.Milter, start, stop func()) {
+	t.Helper()
 	program, err := exec.LookPath("opendkim")
 	if err != nil {
 		t.Skip("skipped: opendkim is not installed; no filter made with libmilter was asked")
@@ -102,25 +110,44 @@ func opendkim(t *testing.T, key checkstest.Signer) content.Milter {
 	writeFile(t, file, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: der}), 0o600)
 	text := "Mode s\nDomain a.example\nSelector s\nKeyFile " + file + "\nSocket local:" + socket + "\nCanonicalization relaxed/relaxed\nRequireSafeKeys no\nSyslog no\nPidFile " + dir + "/pid\n"
 	writeFile(t, conf, []byte(text), 0o600)
-	cmd := exec.Command(program, "-f", "-x", conf)
+	start, stop = onAndOff(t, socket, func() *exec.Cmd { return exec.Command(program, "-f", "-x", conf) })
+	return content.Milter{Config: milter.Config{Network: "unix", Address: socket}}, start, stop
+}
+
+// onAndOff starts a program that listens on host:port or a socket, and kills it.
+func onAndOff(t *testing.T, addr string, command func() *exec.Cmd) (start, stop func()) {
+	var cmd *exec.Cmd
 	said := &logtest.Buffer{}
-	cmd.Stdout, cmd.Stderr = said, said
-	assert.Must(t, cmd.Start())
+	stop = func() {
+		if cmd != nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+		cmd = nil
+	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		stop()
 		if t.Failed() {
 			t.Log(said)
 		}
 	})
-	logtest.Eventually(t, "opendkim listens", func() bool {
-		c, err := net.Dial("unix", socket)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	})
-	return content.Milter{Config: milter.Config{Network: "unix", Address: socket}}
+	network := "tcp"
+	if strings.HasPrefix(addr, "/") {
+		network = "unix"
+	}
+	return func() {
+		t.Helper()
+		cmd = command()
+		cmd.Stdout, cmd.Stderr = said, said
+		assert.Must(t, cmd.Start())
+		logtest.Eventually(t, cmd.Path+" listens", func() bool {
+			c, err := net.Dial(network, addr)
+			if err == nil {
+				_ = c.Close()
+			}
+			return err == nil
+		})
+	}, stop
 }
 
 // A filter of others signs what comes in, and our check finds its signature right.

@@ -206,7 +206,7 @@ func (h *shared) server(c Config, l loaded, counts *limits.Limits) *server {
 	}
 	s.filters = content.NewFilters(content.FilterConfig{
 		Milters: c.Filters.Milters, Hostname: c.Hostname, DaemonName: c.Filters.DaemonName,
-		Connections: s.limits.Open, MaxSize: c.Limits.MaxSize, Log: c.Log,
+		Connections: s.limits.Open, MaxSize: c.Limits.MaxSize, Log: c.Log, Keeper: c.Keeper,
 	})
 	for _, role := range session.Roles() {
 		s.protocols[role] = s.newProtocol(role)

@@ -54,7 +54,7 @@ func (q *Server) measure(put metrics.Put) {
 		}
 		put("zmailer_scheduler_oldest_seconds", oldest)
 		put("zmailer_suspensions", float64(st.Suspensions))
-		for _, k := range []alarm.Kind{alarm.TooOld, alarm.NoProgress, alarm.Orphan, alarm.Duplicate, alarm.Unusable, alarm.Unreported} {
+		for _, k := range []alarm.Kind{alarm.TooOld, alarm.NoProgress, alarm.Orphan, alarm.Duplicate, alarm.Unusable, alarm.Unreported, alarm.Refused, alarm.Certificate} {
 			put("zmailer_alarms", 0, string(k))
 		}
 		for _, a := range st.Alarms {

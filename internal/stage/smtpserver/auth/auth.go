@@ -73,7 +73,7 @@ type Exchange interface {
 type Options struct {
 	Dir      string        // where a path without / begins: beside zmailer.conf
 	Programs string        // where the program lookup is; "": beside this program
-	Keeper   config.Keeper // of the file of accounts; may be nil
+	Keeper   config.Keeper // of the file of accounts, and of the alarms about the others; may be nil
 	Now      func() time.Time
 	Log      *slog.Logger
 }
@@ -113,26 +113,44 @@ func open(source string, o Options) (Backend, error) {
 	if !filepath.IsAbs(rest) {
 		beside = filepath.Join(o.Dir, rest)
 	}
+	if scheme == "file" {
+		return openFile(beside, o) // its Keeper has the alarm
+	}
+	away := o.outage(source)
 	switch scheme {
-	case "file":
-		return openFile(beside, o)
 	case "dovecot":
-		return newDovecot(rest, o), nil
+		return newDovecot(rest, o, away), nil
 	case "saslauthd":
-		return &saslauthd{rest}, nil
+		return &saslauthd{rest, away}, nil
 	case "ldap":
 		if _, err := settings.ReadLDAPBind(beside); err != nil {
 			return nil, err
 		}
-		return newDirectory(beside, o)
+		return newDirectory(beside, o, away)
 	case "oauth2":
 		if _, err := settings.ReadOAuth2(beside); err != nil {
 			return nil, err
 		}
-		return newTokens(beside, o)
+		return newTokens(beside, o, away)
 	default:
-		return newPAM(rest, o)
+		return newPAM(rest, o, away)
 	}
+}
+
+// outage raises the alarm of a source.
+func (o *Options) outage(source string) *config.Outage {
+	return config.NewOutage(o.Keeper, config.Backend{Name: "auth:" + source,
+		Remedy: "see auth-trouble in the log and start what AUTH names; clients get 454 and try again"})
+}
+
+// answered notes whether a source has decided about a user.
+func answered(away *config.Outage, err error) error {
+	if errors.Is(err, ErrRefused) {
+		away.Answers()
+	} else {
+		away.Note(err)
+	}
+	return err
 }
 
 // Probe reports what the sources lack on this machine: the service of PAM. A server starts

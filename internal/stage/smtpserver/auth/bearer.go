@@ -17,14 +17,17 @@ const (
 )
 
 // tokens has an authorization server asked about each token (RFC 7662).
-type tokens struct{ c *checker.Checker }
+type tokens struct {
+	c    *checker.Checker
+	away *config.Outage
+}
 
-func newTokens(path string, o Options) (*tokens, error) {
+func newTokens(path string, o Options, away *config.Outage) (*tokens, error) {
 	c, err := checker.NewChild("the authorization server", o.Programs, "oauth2", path)
 	if err != nil {
 		return nil, &config.Error{File: "AUTH=oauth2:" + path, Reason: "cannot be used", Err: err}
 	}
-	return &tokens{c}, nil
+	return &tokens{c, away}, nil
 }
 
 // Mechanisms implements Backend.
@@ -64,6 +67,9 @@ func (b *bearer) Next(ctx context.Context, response []byte) ([]byte, bool, error
 	b.claimed = user
 	user, err := b.t.c.Verify(ctx, user, token, "")
 	if errors.Is(err, checker.ErrRefused) {
+		err = ErrRefused
+	}
+	if answered(b.t.away, err) == ErrRefused {
 		// RFC 7628 section 3.2.2: the error is a challenge, to which the client has to respond.
 		b.refused = true
 		return []byte(`{"status":"invalid_token","schemes":"bearer"}`), false, nil

@@ -13,7 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"zmailer/internal/run/config"
 )
 
 const (
@@ -34,6 +37,8 @@ const (
 type dovecot struct {
 	socket string
 	o      Options
+	away   *config.Outage
+	deaf   atomic.Bool // it did not greet when it was asked last
 
 	mu         sync.Mutex
 	mechanisms []string
@@ -42,8 +47,8 @@ type dovecot struct {
 	down       bool
 }
 
-func newDovecot(socket string, o Options) *dovecot {
-	return &dovecot{socket: socket, o: o, mechanisms: []string{Plain, Login}}
+func newDovecot(socket string, o Options, away *config.Outage) *dovecot {
+	return &dovecot{socket: socket, o: o, away: away, mechanisms: []string{Plain, Login}}
 }
 
 // Mechanisms implements Backend: those of ours that Dovecot has. If it does not answer,
@@ -99,7 +104,7 @@ func (d *dovecot) Start(ctx context.Context, mechanism string, p Peer) (Exchange
 		c.Close()
 		return nil, ErrMechanism
 	}
-	c.mechanism, c.peer = mechanism, p
+	c.mechanism, c.peer, c.away = mechanism, p, d.away
 	return c, nil
 }
 
@@ -121,6 +126,7 @@ type dovecotExchange struct {
 	mechanisms []string
 	mechanism  string
 	peer       Peer
+	away       *config.Outage
 	begun      bool
 	user       string
 	claimed    string
@@ -131,6 +137,10 @@ func (d *dovecot) connect(ctx context.Context) (c *dovecotExchange, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("ask Dovecot at %s: %w", d.socket, err)
+			d.deaf.Store(true)
+			d.away.Failed(err)
+		} else if d.deaf.Swap(false) {
+			d.away.Answers() // a Dovecot that greets may still fail to decide about anyone
 		}
 	}()
 	var dialer net.Dialer
@@ -196,6 +206,11 @@ func (c *dovecotExchange) line(ctx context.Context) ([]string, error) {
 
 // Next implements Exchange.
 func (c *dovecotExchange) Next(ctx context.Context, response []byte) ([]byte, bool, error) {
+	challenge, done, err := c.next(ctx, response)
+	return challenge, done, answered(c.away, err)
+}
+
+func (c *dovecotExchange) next(ctx context.Context, response []byte) ([]byte, bool, error) {
 	line := "CONT\t1\t" + base64.StdEncoding.EncodeToString(response) + "\n"
 	if !c.begun {
 		c.begun = true

@@ -9,14 +9,17 @@ import (
 )
 
 // directory has each password checked by a bind to an LDAP directory.
-type directory struct{ c *checker.Checker }
+type directory struct {
+	c    *checker.Checker
+	away *config.Outage
+}
 
-func newDirectory(path string, o Options) (*directory, error) {
+func newDirectory(path string, o Options, away *config.Outage) (*directory, error) {
 	c, err := checker.NewChild("the LDAP directory", o.Programs, "ldap-bind", path)
 	if err != nil {
 		return nil, &config.Error{File: "AUTH=ldap:" + path, Reason: "cannot be used", Err: err}
 	}
-	return &directory{c}, nil
+	return &directory{c, away}, nil
 }
 
 // Mechanisms implements Backend.
@@ -27,9 +30,9 @@ func (d *directory) Start(_ context.Context, mechanism string, _ Peer) (Exchange
 	return passwords(mechanism, func(ctx context.Context, user, password string) (string, error) {
 		user, err := d.c.Verify(ctx, user, password, "")
 		if errors.Is(err, checker.ErrRefused) {
-			return "", ErrRefused
+			err = ErrRefused
 		}
-		return user, err
+		return user, answered(d.away, err)
 	})
 }
 

@@ -9,14 +9,17 @@ import (
 )
 
 // pam asks PAM for each password.
-type pam struct{ c *checker.Checker }
+type pam struct {
+	c    *checker.Checker
+	away *config.Outage
+}
 
-func newPAM(service string, o Options) (*pam, error) {
+func newPAM(service string, o Options, away *config.Outage) (*pam, error) {
 	c, err := checker.New(service, o.Programs)
 	if err != nil {
 		return nil, &config.Error{File: "pam:" + service, Reason: "cannot be used", Err: err}
 	}
-	return &pam{c}, nil
+	return &pam{c, away}, nil
 }
 
 // Mechanisms implements Backend.
@@ -31,8 +34,8 @@ func (p *pam) Start(_ context.Context, mechanism string, peer Peer) (Exchange, e
 	return passwords(mechanism, func(ctx context.Context, user, password string) (string, error) {
 		user, err := p.c.Verify(ctx, user, password, host)
 		if errors.Is(err, checker.ErrRefused) {
-			return "", ErrRefused
+			err = ErrRefused
 		}
-		return user, err
+		return user, answered(p.away, err)
 	})
 }

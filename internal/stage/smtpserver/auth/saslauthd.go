@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
+
+	"zmailer/internal/run/config"
 )
 
 // saslauthdTime is how long saslauthd may take; it asks other machines.
@@ -18,7 +21,10 @@ const maxSaslauthd = 1 << 10
 
 // saslauthd asks Cyrus SASL's saslauthd(8), by the protocol of its socket mux: four words, each
 // behind its length, and one that answers.
-type saslauthd struct{ socket string }
+type saslauthd struct {
+	socket string
+	away   *config.Outage
+}
 
 // Mechanisms implements Backend.
 func (s *saslauthd) Mechanisms(context.Context) []string { return []string{Plain, Login} }
@@ -33,7 +39,17 @@ func (s *saslauthd) verify(ctx context.Context, user, password string) (string, 
 	defer cancel()
 	// As libsasl does: the realm is what follows the @.
 	name, realm, _ := strings.Cut(user, "@")
-	answer, err := s.ask(ctx, name, password, "smtp", realm)
+	words := []string{name, password, "smtp", realm}
+	if slices.ContainsFunc(words, func(w string) bool { return len(w) > maxSaslauthd }) {
+		return "", ErrRefused // it would end the connection; no such name or password can be right
+	}
+	user, err := s.decide(ctx, user, words)
+	return user, answered(s.away, err)
+}
+
+// decide returns what saslauthd says about a user.
+func (s *saslauthd) decide(ctx context.Context, user string, words []string) (string, error) {
+	answer, err := s.ask(ctx, words)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("ask saslauthd at %s: %w", s.socket, err)
@@ -60,12 +76,9 @@ func isTrouble(answer string) bool {
 	return false
 }
 
-func (s *saslauthd) ask(ctx context.Context, words ...string) (string, error) {
+func (s *saslauthd) ask(ctx context.Context, words []string) (string, error) {
 	var b []byte
 	for _, w := range words {
-		if len(w) > maxSaslauthd {
-			return "NO", nil // it would end the connection; no such name or password can be right
-		}
 		b = append(binary.BigEndian.AppendUint16(b, uint16(len(w))), w...)
 	}
 	var d net.Dialer

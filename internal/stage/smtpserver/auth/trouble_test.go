@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/disk/lastgood/lastgoodtest"
+	"zmailer/internal/lookup/ldap/ldaptest"
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 )
@@ -154,9 +156,36 @@ func checkGarbage(t *testing.T, network string, more map[string]string, open fun
 	}
 }
 
+// checkAlarm has a backend raise an alarm while a server is down, and end it with the first answer
+// afterwards: one that refuses, too.
+func checkAlarm(t *testing.T, source string, open func(o Options) attempt, start, stop func()) {
+	t.Helper()
+	alarms := lastgoodtest.Watch(t)
+	try := open(Options{Keeper: alarms})
+	checkWorks(t, try)
+	alarms.Expect(t, "it works")
+	for _, right := range []bool{true, false} {
+		stop()
+		checkDown(t, "down", try)
+		alarms.Expect(t, "down", "auth:"+source)
+		start()
+		if err := try(patience, right); right != (err == nil) || !right && !errors.Is(err, ErrRefused) {
+			t.Errorf("up again, right=%v: %v", right, err)
+		}
+		alarms.Expect(t, "up again")
+	}
+}
+
 func passwordOf(b Backend, t *testing.T) attempt {
 	return func(long time.Duration, right bool) error {
 		_, err := tryFor(t, long, b, Plain, fmt.Appendf(nil, "\x00jane\x00%s", map[bool]string{true: "secret", false: "guess"}[right]))
+		return err
+	}
+}
+
+func tokenOf(b Backend, t *testing.T) attempt {
+	return func(long time.Duration, right bool) error {
+		_, err := tryFor(t, long, b, XOAuth2, xoauth2("jane", map[bool]string{true: "janes", false: "x"}[right]), "")
 		return err
 	}
 }
@@ -176,6 +205,7 @@ func TestPeer12SaslauthdInTroubleRefusesNoOne(t *testing.T) {
 	checkDown(t, "down", through)
 	start()
 	checkWorks(t, through)
+	checkAlarm(t, "saslauthd:"+socket, func(o Options) attempt { return passwordOf(assert.Get(Open("saslauthd:"+socket, o))(t), t) }, start, stop)
 	checkGarbage(t, "unix", map[string]string{"an answer without a word": "\x00\x00", "neither": "\x00\x05MAYBE", "a long word": "\xff\xffNO"}, open)
 	asked.Close()
 	checkDown(t, "its IMAP server is away", through)
@@ -194,6 +224,7 @@ func TestDovecotInTroubleRefusesNoOne(t *testing.T) {
 	checkDown(t, "down", through)
 	start()
 	checkWorks(t, through)
+	checkAlarm(t, "dovecot:"+socket, func(o Options) attempt { return passwordOf(assert.Get(Open("dovecot:"+socket, o))(t), t) }, start, stop)
 	checkGarbage(t, "unix", map[string]string{"a greeting": handshake, "a greeting and no sense": handshake + "OK\t2\tuser=jane\n"}, open)
 }
 
@@ -206,10 +237,7 @@ func TestPeer12AuthorizationServerInTroubleRefusesNoOne(t *testing.T) {
 		name := fmt.Sprintf("oauth2-%d", n)
 		assert.Must(t, os.WriteFile(filepath.Join(dir, name), []byte("introspection_url = http://"+addr+"\nclient_id = mail\nclient_secret = machine\n"), 0o600))
 		b := assert.Get(Open("oauth2:"+name, Options{Dir: dir, Programs: programs}))(t)
-		return func(long time.Duration, right bool) error {
-			_, err := tryFor(t, long, b, XOAuth2, xoauth2("jane", map[bool]string{true: "janes", false: "x"}[right]), "")
-			return err
-		}
+		return tokenOf(b, t)
 	}
 	server := authorization(t)
 	p := behind(t, "tcp", server.Listener.Addr().String())
@@ -222,17 +250,95 @@ func TestPeer12AuthorizationServerInTroubleRefusesNoOne(t *testing.T) {
 	}, open)
 	// Stopped, and started again at the same address.
 	addr := server.Listener.Addr().String()
-	server.Close()
-	checkDown(t, "down", through)
-	again := httptest.NewUnstartedServer(server.Config.Handler)
-	again.Listener.Close()
-	again.Listener = assert.Get(net.Listen("tcp", addr))(t)
-	again.Start()
-	t.Cleanup(again.Close)
+	checkAlarm(t, "oauth2:oauth2", func(o Options) attempt {
+		o.Dir, o.Programs = dir, programs
+		assert.Must(t, os.WriteFile(filepath.Join(dir, "oauth2"), []byte("introspection_url = http://"+addr+"\nclient_id = mail\nclient_secret = machine\n"), 0o600))
+		return tokenOf(assert.Get(Open("oauth2:oauth2", o))(t), t)
+	}, func() {
+		again := httptest.NewUnstartedServer(server.Config.Handler)
+		again.Listener.Close()
+		again.Listener = assert.Get(net.Listen("tcp", addr))(t)
+		again.Start()
+		server = again
+		t.Cleanup(again.Close)
+	}, func() { server.Close() })
 	checkWorks(t, through)
 	large := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"active":false,"x":"`+strings.Repeat("x", 1<<20)+`"}`)
 	}))
 	t.Cleanup(large.Close)
 	checkDown(t, "an answer of a megabyte", open(large.Listener.Addr().String()))
+}
+
+// Peer12: a directory that is away is an alarm, which ends when it decides again.
+func TestPeer12DirectoryThatIsAwayIsAnAlarm(t *testing.T) {
+	s := ldaptest.Start(t)
+	dir := t.TempDir()
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "ldap"), fmt.Appendf(nil,
+		"url = ldap://%s\nbase = ou=people,dc=example,dc=org\nfilter = (cn=%%u)\nbind_dn = cn=root,dc=example,dc=org\npassword = %s\n", s.Addr, ldaptest.Password), 0o600))
+	checkAlarm(t, "ldap:ldap", func(o Options) attempt {
+		o.Dir, o.Programs = dir, programs(t)
+		b := assert.Get(Open("ldap:ldap", o))(t)
+		return func(long time.Duration, right bool) error {
+			_, err := tryFor(t, long, b, Plain, fmt.Appendf(nil, "\x00bond\x00%s", map[bool]string{true: "secret", false: "guess"}[right]))
+			return err
+		}
+	}, s.Start, s.Stop)
+}
+
+// Peer9: a PAM whose modules or child are in trouble is an alarm; whoever has gone raises none.
+func TestPeer9PAMInTroubleIsAnAlarm(t *testing.T) {
+	dir := t.TempDir()
+	script := func(text string) func() {
+		return func() {
+			// Renamed: a program that is being written cannot be run.
+			fresh := filepath.Join(dir, "fresh")
+			assert.Must(t, os.WriteFile(fresh, []byte("#!/bin/sh\n"+text+"\n"), 0o755), os.Rename(fresh, filepath.Join(dir, "lookup")))
+		}
+	}
+	works := script(`read q; case "$q" in *secret*) echo '{"result":"ok","user":"jane"}';; *) echo '{"result":"refused"}'; esac`)
+	for name, trouble := range map[string]string{"a module": `echo '{"result":"trouble","reason":"no such module"}'`, "its child": "kill -SEGV $$"} {
+		t.Run(name, func(t *testing.T) {
+			works()
+			checkAlarm(t, "pam:smtp", func(o Options) attempt {
+				o.Programs = dir
+				return passwordOf(assert.Get(Open("pam:smtp", o))(t), t)
+			}, works, script(trouble))
+		})
+	}
+}
+
+// A Dovecot that answers, but cannot decide about anyone, is an alarm that its greeting does not end;
+// no client ends or raises one without having it asked.
+func TestDovecotThatCannotDecideIsAnAlarm(t *testing.T) {
+	var works atomic.Bool
+	socket := scripted(t, handshake, func(line string) string {
+		switch {
+		case works.Load() && strings.HasPrefix(line, "AUTH\t"):
+			return "OK\t1\tuser=jane\n"
+		case strings.HasPrefix(line, "AUTH\t"):
+			return "FAIL\t1\tuser=jane\ttemp\n"
+		}
+		return ""
+	})
+	alarms := lastgoodtest.Watch(t)
+	clock := time.Now()
+	b := assert.Get(Open("dovecot:"+socket, Options{Keeper: alarms, Now: func() time.Time { return clock }}))(t)
+	try := passwordOf(b, t)
+	if err := try(patience, true); !isTemporary(err) {
+		t.Errorf("got %v", err)
+	}
+	alarms.Expect(t, "it cannot decide", "auth:dovecot:"+socket)
+	clock = clock.Add(time.Hour)
+	if len(b.Mechanisms(t.Context())) == 0 {
+		t.Error("no mechanisms")
+	}
+	alarms.Expect(t, "it greets", "auth:dovecot:"+socket)
+	works.Store(true)
+	assert.Must(t, try(patience, true))
+	alarms.Expect(t, "it decides")
+
+	away := assert.Get(Open("dovecot:"+socket+"-other", Options{Keeper: alarms, Now: func() time.Time { return clock }}))(t)
+	away.Mechanisms(t.Context())
+	alarms.Expect(t, "no one has tried a password", "auth:dovecot:"+socket+"-other")
 }

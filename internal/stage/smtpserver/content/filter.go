@@ -27,6 +27,7 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/stage/smtpserver/session"
@@ -44,6 +45,7 @@ type FilterConfig struct {
 	Connections func(netip.Addr) int
 	MaxSize     int64 // of a body that a filter makes; 0: no limit
 	Log         *slog.Logger
+	Keeper      config.Keeper // of alarms about filters; may be nil
 }
 
 func (c *FilterConfig) daemonName(r session.Role) string { return cmp.Or(c.DaemonName[r], c.Hostname) }
@@ -62,6 +64,7 @@ type Filters struct {
 type filter struct {
 	Milter
 	trouble logging.Trouble
+	away    *config.Outage
 }
 
 func (f *filter) label() string { return "milter " + f.Name() }
@@ -71,7 +74,9 @@ func NewFilters(c FilterConfig) *Filters {
 	f := &Filters{cfg: c}
 	f.none.Filters = f
 	for _, m := range c.Milters {
-		f.list = append(f.list, &filter{Milter: m})
+		away := config.NewOutage(c.Keeper, config.Backend{Name: "milter:" + m.Name(),
+			Remedy: "start the filter, or take it out of MILTERS and reload; until then: " + m.Trouble.String()})
+		f.list = append(f.list, &filter{Milter: m, away: away})
 	}
 	return f
 }
@@ -253,6 +258,9 @@ func (s *Session) verdict(f *filterSession, a milter.Answer, err error) access.V
 	if err != nil {
 		return s.troubled(f, err)
 	}
+	if a.Action != milter.Continue {
+		s.works(f) // one that fails later in each message does not
+	}
 	v := access.Verdict{Code: a.Code, Text: a.Text, More: a.More, By: f.label()}
 	if c, ok := status.Parse(a.Status); ok {
 		v.Status = c
@@ -290,6 +298,9 @@ func (s *Session) verdict(f *filterSession, a milter.Answer, err error) access.V
 func (s *Session) troubled(f *filterSession, err error) access.Verdict {
 	f.close()
 	f.off = true
+	if s.ctx.Err() == nil {
+		f.away.Failed(err)
+	}
 	f.trouble.Begin(s.cfg.Log, "filter-trouble", "filter", f.Name(), "reason", err, "action", f.Trouble.String(), "advice", "check the filter; MILTERTROUBLE decides about messages meanwhile")
 	switch f.Trouble {
 	case TroubleAccept:
@@ -307,6 +318,12 @@ func (s *Session) troubled(f *filterSession, err error) access.Verdict {
 			Text: "Service unavailable, try again later", By: f.label()}
 	}
 	return s.failed
+}
+
+// works notes that a filter has decided about a message.
+func (s *Session) works(f *filterSession) {
+	f.away.Answers()
+	f.trouble.End(s.cfg.Log, "filter-recovered", "filter", f.Name())
 }
 
 func (f *filterSession) close() {
@@ -398,7 +415,7 @@ func (s *Session) contentOne(f *filterSession, m *Message, fresh *Spool, change 
 	if err != nil {
 		return fresh, nil // and the message goes on without this filter
 	}
-	f.trouble.End(s.cfg.Log, "filter-recovered", "filter", f.Name())
+	s.works(f)
 	n, ignored := len(changes), 0
 	for _, c := range changes {
 		switch c.Kind {

@@ -115,7 +115,7 @@ func Open(c Config) (*Policy, error) {
 	p.rates, lerr = openSources(c.RateLimits, named, parseRateFile, true)
 	if c.RcptCheck != nil {
 		check := c.RcptCheck.Options
-		check.Log = c.Log
+		check.Log, check.Keeper = c.Log, c.Keeper
 		p.rcpts, rerr = rcptcheck.New(check)
 		if c.Probe != nil && c.Probe.Command != nil {
 			p.prober = rcptcheck.NewProber(*c.Probe)

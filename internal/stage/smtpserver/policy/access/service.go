@@ -54,7 +54,9 @@ func policyService() builder {
 				out, err = parseAction(action, object, class)
 			}
 			if err != nil {
-				service.outage.Failed(err)
+				if ctx.Err() == nil {
+					service.outage.Failed(err)
+				}
 				service.trouble.Begin(s.o.logger(), "policy-service-trouble", "service", arg, "reason", err, "advice", "messages get: "+instead)
 				if out, err = parseAction(instead, object, class); err != nil {
 					return outcome{}, err

@@ -278,7 +278,8 @@ func (s *sources) service(at policyservice.Endpoint, timeout time.Duration) *ser
 	key := at.Network + " " + at.Addr + " " + timeout.String()
 	one := s.services[key]
 	if one == nil {
-		one = &service{Client: policyservice.New(at, timeout), outage: config.NewOutage(s.o.Keeper, "policy:"+at.Addr, 1)}
+		one = &service{Client: policyservice.New(at, timeout), outage: config.NewOutage(s.o.Keeper,
+			config.Backend{Name: "policy:" + at.Addr, Remedy: "start the policy service, or take it out of access and reload"})}
 		if s.services == nil {
 			s.services = map[string]*service{}
 		}

@@ -146,7 +146,8 @@ func (l *Lists) of(zone string) *trouble {
 	defer l.mu.Unlock()
 	t := l.trouble[zone]
 	if t == nil {
-		t = &trouble{Outage: config.NewOutage(l.keeper, "dnsbl:"+zone, outageAfter)}
+		t = &trouble{Outage: config.NewOutage(l.keeper, config.Backend{Name: "dnsbl:" + zone, Failures: outageAfter,
+			Remedy: "see dnsbl-trouble in the log; take the list out of DNSBL_SITES or access if it has ended, and reload"})}
 		l.trouble[zone] = t
 	}
 	return t

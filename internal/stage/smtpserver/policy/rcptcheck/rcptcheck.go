@@ -25,6 +25,7 @@ import (
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/config"
 	"zmailer/internal/run/memo"
 )
 
@@ -41,7 +42,11 @@ type Options struct {
 	Keep   time.Duration // how long an answer is kept; that a recipient is unknown, a tenth of it
 	Now    func() time.Time
 	Log    *slog.Logger
+	Keeper config.Keeper // of the alarm about the program; may be nil
 }
+
+// AlarmName is what the alarm about the program is about.
+const AlarmName = "rcpt-check"
 
 // Defaults of Options.
 const (
@@ -77,6 +82,7 @@ type NextHop struct {
 // Checker asks. Many goroutines may use it.
 type Checker struct {
 	o     Options
+	away  *config.Outage
 	known *memo.Memo[Answer] // apart from none, so that guessed addresses do not drop them
 	none  *memo.Memo[Answer]
 
@@ -117,7 +123,8 @@ func New(o Options) (*Checker, error) {
 		}
 		o.Program = []string{filepath.Join(filepath.Dir(self), "router"), "--verify"}
 	}
-	return &Checker{o: o, known: memo.New[Answer](maxKept), none: memo.New[Answer](maxKept)}, nil
+	away := config.NewOutage(o.Keeper, config.Backend{Name: AlarmName, Remedy: "see rcpt-check-trouble and the router's errors in the log"})
+	return &Checker{o: o, away: away, known: memo.New[Answer](maxKept), none: memo.New[Answer](maxKept)}, nil
 }
 
 // Check asks about a recipient of mail from a sender.
@@ -217,9 +224,11 @@ func (c *Checker) line(ctx context.Context, question string) (string, error) {
 func (c *Checker) once(ctx context.Context, question string) (string, error) {
 	k, id, err := c.take()
 	if err != nil {
+		c.away.Failed(err)
 		return "", err
 	}
 	line, err := k.ask(ctx, id, question)
+	c.away.Note(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {

@@ -97,7 +97,7 @@ func Open(c Config) *Table {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	t := &Table{c: c, outage: config.NewOutage(c.Keeper, Dir+"/"+c.Name, 1), kept: map[Key]Entry{}, groups: map[uint32]int{}, dirty: map[Key]struct{}{}}
+	t := &Table{c: c, outage: config.NewOutage(c.Keeper, config.Backend{Name: Dir + "/" + c.Name, AtOnce: true, Remedy: "see clients-trouble in the log: the disk, or the owner of " + Dir + "/"}), kept: map[Key]Entry{}, groups: map[uint32]int{}, dirty: map[Key]struct{}{}}
 	if c.FS != nil {
 		if err := t.load(); err != nil {
 			t.anew = true

@@ -57,7 +57,7 @@ func enterSandbox(settings *config.Config, cfg *engine.Config) error {
 		}
 		return err // it may be gone, or busy, for a moment: the supervisor starts the scheduler again
 	}
-	if cfg.Keys, err = keys.Start(settings); err != nil {
+	if cfg.Keys, err = keys.Start(settings, "ta-smtp"); err != nil {
 		return err
 	}
 	return confine.Enter("scheduler", settings, cfg.Log)

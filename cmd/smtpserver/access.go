@@ -15,7 +15,7 @@ func openKeys(c *cli.Context, settings *config.Config) (*keys.Client, error) {
 	if c.Bool("test-access") {
 		return nil, nil
 	}
-	return keys.Start(settings)
+	return keys.Start(settings, "smtpserver")
 }
 
 // testAccess prints the decision of the access rules, and nothing else.

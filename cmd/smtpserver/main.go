@@ -92,6 +92,7 @@ func run(c *cli.Context) error {
 	follower := lastgood.Follow(settings, "smtpserver", store, log, func() (*config.Config, error) { return config.FromCLI(c) })
 	cfg.Follow, cfg.Loaded = follower, follower.Settle
 	cfg.Reread = func() (smtpserver.Config, error) { return reread(c, follower, log, opener) }
+	cfg.Privileged = opener.Listen
 	if cfg.Activated, err = listen.Activated(); err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 
 	"zmailer/internal/disk/filesystem"
 	"zmailer/internal/run/config"
@@ -15,7 +16,10 @@ func serve(ctx context.Context, settings *config.Config, cfg smtpserver.Config) 
 	if err := filesystem.Check(settings, cfg.Log); err != nil {
 		return err
 	}
-	if confine.PlanFor("smtpserver", settings).Applies() {
+	if plan := confine.PlanFor("smtpserver", settings); plan.Applies() {
+		if a, err := plan.Account(); err == nil && a != nil && os.Geteuid() == 0 {
+			cfg.Owner = a.UID
+		}
 		cfg.Confine = func() error { return confine.Enter("smtpserver", settings, cfg.Log) }
 	}
 	return settings.Locate(smtpserver.Run(ctx, cfg))

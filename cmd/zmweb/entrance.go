@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"zmailer/internal/admin/webconf"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/ports"
 	"zmailer/internal/stage/smtpserver/listen"
 )
 
@@ -38,22 +40,27 @@ func newEntrance(ln net.Listener, conf *tls.Config) *entrance {
 // use has connections of ln accepted from now on, with TLS if conf is not nil. The listener before
 // is closed if it is another one.
 func (e *entrance) use(ln net.Listener, conf *tls.Config) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.tls.Store(conf)
-	before := e.ln
-	if before == ln {
-		return
-	}
-	e.ln = ln
-	if before != nil {
+	if before := e.swap(ln); before != nil {
+		ports.Drain(before, e.give)
 		_ = before.Close() // nothing is sent to it any more
 	}
+}
+
+// swap accepts from ln and returns the listener before it, nil if it is the same or there was none.
+func (e *entrance) swap(ln net.Listener) (before net.Listener) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if before = e.ln; before == ln {
+		return nil
+	}
+	e.ln = ln
 	if e.closed {
 		_ = ln.Close()
-		return
+		return before
 	}
 	go e.feed(ln)
+	return before
 }
 
 // feed accepts until ln is closed.
@@ -71,12 +78,16 @@ func (e *entrance) feed(ln net.Listener) {
 				return
 			}
 		}
-		select {
-		case e.conns <- conn:
-		case <-e.ended:
-			_ = conn.Close()
-			return
-		}
+		e.give(conn)
+	}
+}
+
+// give has a connection served.
+func (e *entrance) give(conn net.Conn) {
+	select {
+	case e.conns <- conn:
+	case <-e.ended:
+		_ = conn.Close()
 	}
 }
 
@@ -114,9 +125,10 @@ func (e *entrance) listener() net.Listener {
 	return e.ln
 }
 
-// open listens. That other machines do not reach it without TLS was checked before.
-func open(w webconf.Settings, settings *config.Config) (net.Listener, error) {
-	ln, err := net.Listen("tcp", w.Listen)
+// open listens, perhaps beside the listeners that it replaces. That other machines do not reach it
+// without TLS was checked before.
+func open(ctx context.Context, w webconf.Settings, settings *config.Config, replaces ...net.Listener) (net.Listener, error) {
+	ln, err := listen.OpenBeside(ctx, w.Listen, replaces...)
 	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) {
 		return nil, fmt.Errorf("listen on %s: %w", w.Listen, err)
 	}

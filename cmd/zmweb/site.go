@@ -50,7 +50,7 @@ func (s *site) keys(settings *config.Config) error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	opener, err := keys.Start(settings)
+	opener, err := keys.Start(settings, "zmweb")
 	if err != nil || opener == nil {
 		return err
 	}
@@ -90,15 +90,25 @@ func (s *site) use(settings *config.Config) (page *web.Config, err error) {
 	if err := access(w, settings, page, s.dir); err != nil {
 		return nil, err
 	}
-	var ln net.Listener
-	if s.entrance != nil && w.Listen == s.conf.Listen {
-		ln = s.entrance.listener()
-	} else if ln, err = open(w, settings); err != nil {
+	ln, err := s.listen(w, settings)
+	if err != nil {
 		return nil, err
 	}
 	page.Hosts, page.Cookie = names(w, ln.Addr()), portOf(ln.Addr())
 	s.serve(w, *page, ln, certs)
 	return page, nil
+}
+
+// listen returns the listener of an address: that which is in use if it is the same.
+func (s *site) listen(w webconf.Settings, settings *config.Config) (net.Listener, error) {
+	if s.entrance == nil {
+		return open(s.c.Context, w, settings)
+	}
+	before := s.entrance.listener()
+	if w.Listen == s.conf.Listen {
+		return before, nil
+	}
+	return open(s.c.Context, w, settings, before)
 }
 
 // serve replaces the page and where it is served.

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"crypto/tls"
+	"fmt"
+	"net"
 	"net/smtp"
 	"os"
 	"os/exec"
@@ -188,4 +190,47 @@ func TestOp2UnitsRightToReadIsForKeysAlone(t *testing.T) {
 	if said, code = unit("zmctl", "check-config", "--start"); code != 78 {
 		t.Errorf("exit code %d\n%s", code, said)
 	}
+}
+
+// Op11: a reload opens and closes addresses of an smtpserver that is not root any more, also one
+// below 1024 and one that takes the place of an address that root has opened. It names what it has applied.
+func TestOp11ReloadOpensAddressesOfRoot(t *testing.T) {
+	t.Parallel()
+	s := confined(t, nil, func(s *suite.Suite) { delete(s.Settings, "METRICS") })
+	begin(t, s)
+	event(t, s, "confined", "program", "smtpserver")
+	pid := oneOf(t, s, "smtpserver").Pid
+	var low net.Listener
+	for port := 1000; low == nil && port > 600; port-- {
+		low, _ = net.Listen("tcp", fmt.Sprintf("127.0.0.7:%d", port)) // the next one if it is taken
+	}
+	if low == nil {
+		t.Skip("skipped: no free port below 1024")
+	}
+	assert.Must(t, low.Close())
+	_, port, _ := net.SplitHostPort(s.SMTPAddr)
+	plain := read(t, s.Config())
+	reload := func(addrs string) {
+		t.Helper()
+		configure(t, s, "zmailer.conf", plain+"SMTPLISTEN=\""+addrs+"\"\n")
+		line := lineOf(t, zmctl(t, s, "reload"), "smtpserver")
+		if strings.Contains(line, "restart") {
+			t.Errorf("%s: %s", addrs, line)
+		}
+	}
+	open := connect(t, s.SMTPAddr)
+	reload(s.SMTPAddr + " " + low.Addr().String())
+	connect(t, low.Addr().String()).say("QUIT", "221")
+	reload(":" + port)
+	connect(t, "127.0.0.7:"+port).say("QUIT", "221")
+	if c, err := net.Dial("tcp", low.Addr().String()); err == nil {
+		c.Close()
+		t.Error("an address that is no longer named is open")
+	}
+	reload(s.SMTPAddr)
+	open.say("MAIL FROM:<a@client.example>", "250")
+	open.say("QUIT", "221")
+	connect(t, s.SMTPAddr).say("QUIT", "221")
+	assert.Equal(t, oneOf(t, s, "smtpserver").Pid, pid)
+	stop(t, s)
 }

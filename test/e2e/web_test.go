@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -415,6 +416,30 @@ func TestOp11PagesFollowZmailerConf(t *testing.T) {
 	awaitState(t, "the first address", func() bool { return answers(begin) })
 	hang(other.Process.Pid, "WEBLISTEN="+next+"\n")
 	awaitState(t, "the second address", func() bool { return answers(next) && !answers(begin) })
+	// Addresses that overlap with the one in use; one of another program is refused.
+	_, port, _ := net.SplitHostPort(next)
+	hang(other.Process.Pid, "WEBLISTEN=localhost:"+port+"\nWEBHOSTS=one.example\n")
+	named := func(host string) bool {
+		q := assert.Get(http.NewRequest(http.MethodGet, "http://"+next+"/login", nil))(t)
+		q.Host = host
+		r, err := http.DefaultClient.Do(q)
+		if err == nil {
+			r.Body.Close()
+		}
+		return err == nil && r.StatusCode == http.StatusOK
+	}
+	awaitState(t, "the same address in another form", func() bool { return named("one.example") })
+	hang(other.Process.Pid, "WEBLISTEN=:"+port+"\nWEBCERT=web.pem\nWEBKEY=web.key\n")
+	awaitState(t, "all addresses", func() bool { return serial(next) != "" && serial("127.0.0.2:"+port) != "" })
+	hang(other.Process.Pid, "WEBLISTEN="+next+"\n")
+	awaitState(t, "one address", func() bool { return answers(next) && !answers("127.0.0.2:"+port) })
+	taken := assert.Get(net.Listen("tcp", begin))(t)
+	hang(other.Process.Pid, "WEBLISTEN="+begin+"\n")
+	awaitState(t, "an alarm for the address of another program", func() bool { return alarms() == 1 })
+	assert.Equal(t, answers(next), true, "the address before")
+	assert.Must(t, taken.Close())
+	hang(other.Process.Pid, "WEBLISTEN="+next+"\n")
+	awaitState(t, "no alarm", func() bool { return alarms() == 0 })
 
 	traces := s.Command("zmctl", "export", "otlp", "--endpoint", "http://"+begin+"/v1/traces")
 	var said logtest.Buffer

@@ -88,7 +88,8 @@ func AwaitReload(ctx context.Context, settings *config.Config, names []string, b
 		case a.Sum != lastgood.SumOf(settings):
 			r.Other = true
 		default:
-			r.Applied = config.ChangeFor(name, settings.Changed(was.Current)).Applied
+			r.Applied = slices.DeleteFunc(config.ChangeFor(name, settings.Changed(was.Current)).Applied, func(s string) bool { return slices.Contains(a.Waiting, s) })
+			r.Restart = append(r.Restart, a.Waiting...)
 		}
 		list = append(list, r)
 	}

@@ -124,13 +124,14 @@ func (f *Follower) settle() {
 }
 
 // Accept notes that the program goes by what was read last, and returns for the log what has
-// changed since the reading before, and which settings wait for a restart.
-func (f *Follower) Accept() (attrs []any) {
+// changed since the reading before, and which settings wait for a restart: with those that always
+// do, waiting, which cannot be applied this time.
+func (f *Follower) Accept(waiting ...string) (attrs []any) {
 	if f.next == nil {
 		return nil
 	}
 	change := config.ChangeFor(f.program, f.next.ChangedFrom(f.current))
-	pending := config.ChangeFor(f.program, f.next.ChangedFrom(f.started)).Restart
+	pending := append(config.ChangeFor(f.program, f.next.ChangedFrom(f.started)).Restart, waiting...)
 	changed := append(slices.Clone(change.Applied), change.Restart...)
 	f.current, f.next, f.refused = f.next, nil, ""
 	f.note("")
@@ -141,7 +142,7 @@ func (f *Follower) Accept() (attrs []any) {
 		f.publish()
 	}
 	logging.SetLevel(f.log, f.current.String("LOGLEVEL", ""))
-	f.answer(f.current, nil)
+	f.answer(f.current, nil, waiting...)
 	return []any{"changed", strings.Join(changed, " "), "restart", strings.Join(pending, " ")}
 }
 
@@ -173,11 +174,11 @@ func (f *Follower) Leave(err error) {
 
 // answer notes what came of the last reading, for who has asked for it. read is nil if zmailer.conf
 // could not be read.
-func (f *Follower) answer(read *config.Config, refused error) {
+func (f *Follower) answer(read *config.Config, refused error, waiting ...string) {
 	if f.store == nil {
 		return
 	}
-	a := Answer{Began: f.began}
+	a := Answer{Began: f.began, Waiting: waiting}
 	if read != nil {
 		a.Sum = SumOf(read)
 	}
@@ -193,6 +194,7 @@ type Answer struct {
 	Began   time.Duration `json:"began"`             // when it began to read, by Now
 	Sum     string        `json:"sha256,omitempty"`  // of what it read; "": it could not
 	Refused string        `json:"refused,omitempty"` // why it goes on as before
+	Waiting []string      `json:"waiting,omitempty"` // settings that a reload applies, but for this time
 }
 
 // SumOf returns what Answer.Sum is for a text of zmailer.conf.

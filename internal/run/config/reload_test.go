@@ -31,11 +31,6 @@ var whyRestart = map[string]string{
 	"FORWARD":           "the process that opens users' files gets it before privileges are dropped",
 	"ROUTERDIRS":        "the directories are opened, and allowed by the confinement, at the start",
 	"SCHEDULERPOLL":     "the watch of the queue is set up with it",
-	"SMTPLISTEN":        addressReason,
-	"SUBMISSIONLISTEN":  addressReason,
-	"SUBMISSIONSLISTEN": addressReason,
-	"LMTPLISTEN":        addressReason,
-	"REINJECTLISTEN":    addressReason,
 	"LOGFILE":           "zmctl run opens it as root",
 	"LOG":               logReason,
 	"LOGFORMAT":         logReason,
@@ -83,23 +78,23 @@ func TestOp11ChangesAreSortedByWhatAppliesThem(t *testing.T) {
 		assert.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		return assert.Get(Load(path))(t)
 	}
-	old := at("MAXSIZE=1M\nSMTPLISTEN=127.0.0.1:2525\nSMTPPORT=25\n")
-	next := at("MAXSIZE=2M\nSMTPLISTEN=127.0.0.1:2526\nSMTPPORT=26\nMETRICS=unix\n")
+	old := at("MAXSIZE=1M\nROUTERDIRS=router2\nSMTPPORT=25\n")
+	next := at("MAXSIZE=2M\nROUTERDIRS=router3\nSMTPPORT=26\nCONFINE=yes\n")
 	changed := next.ChangedFrom(old)
-	assert.Same(t, changed, []string{"SMTPLISTEN", "MAXSIZE", "SMTPPORT", "METRICS"})
+	assert.Same(t, changed, []string{"CONFINE", "ROUTERDIRS", "MAXSIZE", "SMTPPORT"})
 	for program, want := range map[string]Change{
-		"smtpserver": {Applied: []string{"MAXSIZE"}, Restart: []string{"SMTPLISTEN", "METRICS"}},
-		"router":     {Applied: []string{"MAXSIZE"}, Restart: []string{"METRICS"}},
-		"scheduler":  {Applied: []string{"SMTPLISTEN", "SMTPPORT"}, Restart: []string{"METRICS"}},
-		"ta-mailbox": {},
+		"smtpserver": {Applied: []string{"MAXSIZE"}, Restart: []string{"CONFINE", "ROUTERDIRS"}},
+		"router":     {Applied: []string{"MAXSIZE"}, Restart: []string{"CONFINE", "ROUTERDIRS"}},
+		"scheduler":  {Applied: []string{"SMTPPORT"}, Restart: []string{"CONFINE"}},
+		"ta-mailbox": {Restart: []string{"CONFINE"}},
 	} {
 		got := ChangeFor(program, changed)
 		assert.Same(t, got.Applied, want.Applied)
 		assert.Same(t, got.Restart, want.Restart)
 	}
 	mixed := next.Keeping(old, ChangeFor("smtpserver", changed).Restart)
-	assert.Equal(t, mixed.String("SMTPLISTEN", "")+" "+mixed.String("MAXSIZE", "")+mixed.String("METRICS", ""), "127.0.0.1:2525 2M")
-	if old.Fingerprint("ta-smtp") == next.Fingerprint("/usr/lib/ta-smtp") || old.Fingerprint("ta-mailbox") != next.Fingerprint("ta-mailbox") {
+	assert.Equal(t, mixed.String("ROUTERDIRS", "")+" "+mixed.String("MAXSIZE", "")+mixed.String("CONFINE", ""), "router2 2M")
+	if old.Fingerprint("ta-smtp") == next.Fingerprint("/usr/lib/ta-smtp") || old.Fingerprint("zmotlp") != next.Fingerprint("zmotlp") {
 		t.Error("the fingerprints do not show which agents are to be replaced")
 	}
 	if old.Fingerprint("other") == next.Fingerprint("other") {

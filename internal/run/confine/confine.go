@@ -78,16 +78,31 @@ func Enter(program string, c *config.Config, log *slog.Logger) error {
 // Holds reports whether this process has what the profile keeps, and is to give up the rest: a
 // program of an ordinary user has nothing that another process could keep for it.
 func (p Plan) Holds() (bool, error) {
+	held, err := p.held()
+	return len(held) > 0 && len(held) == len(p.Profile.Caps), err
+}
+
+// HoldsAny is Holds for a part of what the profile keeps.
+func (p Plan) HoldsAny() (bool, error) {
+	held, err := p.held()
+	return len(held) > 0, err
+}
+
+func (p Plan) held() (held []cap.Value, err error) {
 	a, err := p.Account()
 	if a == nil || err != nil {
-		return false, err
+		return nil, err
 	}
 	for _, v := range p.Profile.Caps {
-		if has, err := cap.GetProc().GetFlag(cap.Effective, v); err != nil || !has {
-			return false, err
+		has, err := cap.GetProc().GetFlag(cap.Effective, v)
+		if err != nil {
+			return nil, err
+		}
+		if has {
+			held = append(held, v)
 		}
 	}
-	return true, nil
+	return held, nil
 }
 
 // Exempt reports whether an ordinary user's program has no sandbox: it starts or is what needs

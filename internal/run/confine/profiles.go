@@ -29,8 +29,10 @@ func profiles() map[string]Profile {
 		},
 		// router --open-files: .forward and :include: files in directories that are closed to
 		// others. It hears the router alone, and opens what closed.Policy has.
-		"opener":    {Caps: []cap.Value{cap.DAC_READ_SEARCH}},
-		"scheduler": {Write: []string{"."}}, // and for agents that it starts
+		"opener": {Caps: []cap.Value{cap.DAC_READ_SEARCH}},
+		// smtpserver --open-keys, which opens addresses that a reload brings, too.
+		"server-opener": {Caps: []cap.Value{cap.DAC_READ_SEARCH, cap.NET_BIND_SERVICE}},
+		"scheduler":     {Write: []string{"."}}, // and for agents that it starts
 		"ta-smtp": {
 			Write: []string{"transport", "owners", "sts", "tlsrpt", "lastgood/ta-smtp"},
 			Read:  []string{"queue"},

@@ -2,8 +2,9 @@
 // read, such as certbot's. A helper process (package helper), which is started before and keeps
 // the right to read every file, opens them and hands over descriptors, at the start and whenever
 // a file changes. It opens the files that zmailer.conf names as keys of its program, and only
-// where no one but root could have put another file in their place (policy.go). It owns
-// nothing on disk.
+// where no one but root could have put another file in their place (policy.go). That of smtpserver
+// opens the addresses that zmailer.conf names, too, also ports below 1024, when a reload brings them. It
+// owns nothing on disk.
 //
 // Diagnostics: an error of Open with fs.ErrPermission is a file that is not handed over, with
 // the reason. fs.ErrNotExist and others are errors of the system. ErrGone: the helper has ended; the
@@ -35,7 +36,7 @@ const (
 	// Flag makes a daemon's program the helper of another one.
 	Flag = "open-keys"
 	// Usage describes it.
-	Usage = "only open keys that root alone can read, for another process of this program (docs/privileges.md)"
+	Usage = "only open keys and addresses that root alone may open, for another process of this program (docs/privileges.md)"
 	// Variable has the descriptor of a connection to the helper, in the environment of a
 	// program that a daemon starts.
 	Variable = "KEYOPENER"
@@ -56,8 +57,10 @@ const maxMessage = 16 << 10
 // request asks for a file. Paths are bytes: JSON would change those that are not UTF-8. Without
 // a path it brings the end of another connection to be served.
 type request struct {
-	N    uint64 `json:"n"`
-	Path []byte `json:"path,omitempty"`
+	N      uint64 `json:"n"`
+	Path   []byte `json:"path,omitempty"`
+	Listen string `json:"listen,omitempty"` // an address to listen on, in place of a path
+	Share  bool   `json:"share,omitempty"`  // others of this user may overlap with it
 }
 
 // answer comes with a descriptor, or with the reason why not.
@@ -80,11 +83,11 @@ type Client struct {
 // Start starts the helper of a program, if this process has the right to read every file and is
 // to give it up. It is called before confine.Enter. nil without an error: there is nothing to
 // hand over, because this process keeps its rights, or has none.
-func Start(settings *config.Config) (*Client, error) {
+func Start(settings *config.Config, program string) (*Client, error) {
 	if settings.File == "" {
 		return nil, nil
 	}
-	holds, err := plan(settings).Holds()
+	holds, err := plan(settings, program).HoldsAny()
 	if err != nil {
 		return nil, settings.Invalid("DAEMONUSER", "cannot be used", err)
 	}
@@ -98,8 +101,13 @@ func Start(settings *config.Config) (*Client, error) {
 	return NewClient(conn), nil
 }
 
-// plan returns what the helper keeps: to read.
-func plan(settings *config.Config) confine.Plan { return confine.PlanFor("opener", settings) }
+// plan returns what the helper of a program keeps: to read, and for smtpserver to listen.
+func plan(settings *config.Config, program string) confine.Plan {
+	if program == "smtpserver" {
+		return confine.PlanFor("server-opener", settings)
+	}
+	return confine.PlanFor("opener", settings)
+}
 
 // Help is the helper process of a daemon's program that Start has started. It ends with the daemon.
 func Help(settings *config.Config, program string) error {
@@ -107,7 +115,7 @@ func Help(settings *config.Config, program string) error {
 	if err != nil {
 		return fmt.Errorf("--%s: it must be started by a daemon: %w", Flag, err)
 	}
-	if _, err := plan(settings).Enter(); err != nil {
+	if _, err := plan(settings, program).Enter(); err != nil {
 		return settings.Invalid("DAEMONUSER", "cannot be used", err)
 	}
 	// The daemon ends this process when it is done. Not signal.Ignore, which a child would inherit.
@@ -151,6 +159,24 @@ func (c *Client) Open(path string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	return f, nil
+}
+
+// Listen opens a TCP address that the settings name for this daemon. share: the sockets of this user
+// that allow it may overlap with it.
+func (c *Client) Listen(addr string, share bool) (net.Listener, error) {
+	if c == nil {
+		return nil, &net.OpError{Op: "listen", Net: "tcp", Err: fs.ErrPermission}
+	}
+	f, err := c.ask(request{Listen: addr, Share: share}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	defer f.Close() // the listener has a descriptor of its own
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	return l, nil
 }
 
 // Hand returns the end of another connection to the same helper, for a program that is
@@ -223,7 +249,7 @@ func (c *Client) ask(r request, rights []byte) (*os.File, error) {
 			return nil, a.Errno
 		case len(files) == 1:
 			return files[0], nil
-		case r.Path == nil:
+		case r.Path == nil && r.Listen == "":
 			return nil, nil
 		}
 		return nil, syscall.EIO

@@ -256,3 +256,58 @@ func TestHelperThatEndsOrHangsOpensNothing(t *testing.T) {
 		t.Errorf("no helper: %v", err)
 	}
 }
+
+// lowPort returns an address with a free port that only root may open.
+func lowPort(t *testing.T) string {
+	t.Helper()
+	for port := 1023; port > 600; port-- {
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		if l, err := net.Listen("tcp", addr); err == nil {
+			assert.Must(t, l.Close())
+			return addr
+		}
+	}
+	t.Skip("skipped: no free port below 1024")
+	return ""
+}
+
+// Op11: addresses are opened for smtpserver as zmailer.conf of root names them now: no other address,
+// for no other program, for no process that smtpserver has started, and for no path.
+func TestOp11NamedAddressesAreOpenedAndNoOthers(t *testing.T) {
+	e := newEtc(t, "")
+	addr := lowPort(t)
+	_, port, _ := net.SplitHostPort(addr)
+	e.write("zmailer.conf", "SMTPLISTEN="+addr+"\nLMTPLISTEN="+e.path("lmtp")+"\nWEBLISTEN=127.0.0.1:2580\n", 0o644)
+	server, agent := e.serve("smtpserver"), e.serve("ta-smtp")
+	l := assert.Get(server.Listen(addr, false))(t)
+	c := assert.Get(net.Dial("tcp", addr))(t)
+	assert.Must(t, assert.Get(l.Accept())(t).Close(), c.Close())
+	if _, err := server.Listen(addr, false); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("one that is in use: %v", err)
+	}
+	assert.Must(t, l.Close())
+	f := assert.Get(server.Hand())(t)
+	t.Setenv(Variable, fmt.Sprint(assert.Get(unix.Dup(int(f.Fd())))(t)))
+	f.Close()
+	refused := func(what string, c *Client, addr string) {
+		t.Helper()
+		if l, err := c.Listen(addr, true); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("%s: %v, %v", what, l, err)
+		}
+	}
+	refused("a program that smtpserver has started", FromEnvironment(), addr)
+	refused("another program", agent, addr)
+	for _, other := range []string{"127.0.0.2:" + port, ":" + port, "localhost:" + port, "127.0.0.1:2580", e.path("lmtp"), "127.0.0.1", addr + " ", strings.Repeat("1", 200)} {
+		refused(other, server, other)
+	}
+	if f, err := server.Open(addr); f != nil || !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("an address as a file: %v, %v", f, err)
+	}
+	e.write("zmailer.conf", "SMTPLISTEN=:"+port+"\n", 0o644)
+	refused("an address that is named no more", server, addr)
+	assert.Must(t, assert.Get(server.Listen(":"+port, false))(t).Close())
+	assert.Must(t, os.Chown(e.path("zmailer.conf"), 4711, -1))
+	refused("a zmailer.conf of the daemon", server, ":"+port)
+	var none *Client
+	refused("no helper", none, addr)
+}

@@ -1,10 +1,12 @@
 package keys
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/ports"
 )
 
 // Policy selects the files that are handed over. It stands between a daemon that an attacker has
@@ -28,7 +31,8 @@ type Policy struct {
 	mu     sync.Mutex
 	read   map[string]fs.FileInfo // the files that named was made of, as they were
 	named  map[string]bool
-	reason error // why nothing is named
+	ports  map[string]bool // addresses to listen on
+	reason error           // why nothing is named
 }
 
 // NewPolicy makes the policy of some programs, for the path of zmailer.conf. It is read when it
@@ -49,12 +53,9 @@ func (p *Policy) open(path string) (fd int, err error) {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return -1, &refusal{"the path is not absolute"}
 	}
-	named, err := p.names()
-	if refused := (*refusal)(nil); errors.As(err, &refused) {
-		return -1, refused
-	}
+	named, _, err := p.names()
 	if err != nil {
-		return -1, &refusal{err.Error()}
+		return -1, err
 	}
 	if !named[path] {
 		return -1, &refusal{p.file + " names no such key or file of passwords"}
@@ -62,16 +63,53 @@ func (p *Policy) open(path string) (fd int, err error) {
 	return openRoots(path)
 }
 
-// names returns the files that are keys of the programs.
-func (p *Policy) names() (map[string]bool, error) {
+// listen opens a TCP address that the settings have a program listen on, also one below 1024.
+func (p *Policy) listen(addr string, share bool) (fd int, err error) {
+	_, named, err := p.names()
+	if err != nil {
+		return -1, err
+	}
+	if !named[addr] {
+		return -1, &refusal{p.file + " names no such address to listen on"}
+	}
+	return listenOn(addr, share)
+}
+
+// listenOn opens a TCP address.
+func listenOn(addr string, share bool) (fd int, err error) {
+	l, err := ports.Listen(context.Background(), addr, share)
+	if err != nil {
+		return -1, err
+	}
+	defer l.Close() // the descriptor that is handed over is another one
+	t, ok := l.(*net.TCPListener)
+	if !ok {
+		return -1, syscall.EAFNOSUPPORT
+	}
+	f, err := t.File()
+	if err != nil {
+		return -1, err
+	}
+	defer f.Close()
+	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+}
+
+// names returns the files that are keys of the programs, and the addresses to listen on. Its error is
+// a *refusal.
+func (p *Policy) names() (files, addrs map[string]bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.read != nil && p.fresh() {
-		return p.named, p.reason
+	if p.read == nil || !p.fresh() {
+		p.read, p.named, p.ports = map[string]fs.FileInfo{}, map[string]bool{}, map[string]bool{}
+		p.reason = p.readNames()
 	}
-	p.read, p.named = map[string]fs.FileInfo{}, map[string]bool{}
-	p.reason = p.readNames()
-	return p.named, p.reason
+	if refused := (*refusal)(nil); errors.As(p.reason, &refused) {
+		return nil, nil, refused
+	}
+	if p.reason != nil {
+		return nil, nil, &refusal{p.reason.Error()}
+	}
+	return p.named, p.ports, nil
 }
 
 // fresh reports whether the files that were read are as they were.
@@ -114,6 +152,11 @@ func (p *Policy) readNames() error {
 			}
 			// Its child ta-smtp --probe logs in where mail does.
 			p.add(c, "credentials")
+			for _, setting := range []string{"SMTPLISTEN", "SUBMISSIONLISTEN", "SUBMISSIONSLISTEN", "LMTPLISTEN", "REINJECTLISTEN"} {
+				for _, addr := range c.List(setting) {
+					p.ports[addr] = !strings.Contains(addr, "/")
+				}
+			}
 		case "ta-smtp":
 			p.add(c, "credentials")
 			p.addDKIM(c)

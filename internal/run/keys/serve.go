@@ -44,9 +44,13 @@ func (s *server) serve(conn *net.UnixConn, first bool) error {
 		if err != nil {
 			return err
 		}
-		if r.Path == nil {
+		switch {
+		case r.Listen != "":
+			closeAll(files) // a request for an address brings none
+			err = s.listen(conn, r, first)
+		case r.Path == nil:
 			err = s.say(conn, answer{N: r.N, Errno: s.admit(files, first)}, -1)
-		} else {
+		default:
 			closeAll(files) // a request for a file brings none
 			err = s.open(conn, r)
 		}
@@ -85,9 +89,23 @@ func (s *server) admit(files []*os.File, first bool) syscall.Errno {
 	return 0
 }
 
+// listen answers a request for an address. first: it is the daemon's own.
+func (s *server) listen(conn *net.UnixConn, r request, first bool) error {
+	fd, err := -1, error(&refusal{"this program may not listen"})
+	if first {
+		fd, err = s.policy.listen(r.Listen, r.Share)
+	}
+	return s.reply(conn, r, fd, err)
+}
+
 // open answers a request for a file.
 func (s *server) open(conn *net.UnixConn, r request) error {
 	fd, err := s.policy.open(string(r.Path))
+	return s.reply(conn, r, fd, err)
+}
+
+// reply answers with a descriptor, which it closes, or an error.
+func (s *server) reply(conn *net.UnixConn, r request, fd int, err error) error {
 	a := answer{N: r.N}
 	refused := (*refusal)(nil)
 	switch {

@@ -8,8 +8,8 @@ import (
 
 // Follower is notified of settings that were read again, as a lastgood.Follower is.
 type Follower interface {
-	Accept() (attrs []any) // they are used; attrs are for the log
-	Refuse(err error)      // they cannot be used
+	Accept(waiting ...string) (attrs []any) // they are used; attrs are for the log
+	Refuse(err error)                       // they cannot be used
 }
 
 // renewal is what a reload has read: settings, and the engine with what they name.

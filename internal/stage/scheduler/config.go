@@ -21,7 +21,7 @@ const defaultKeepRemoved = 3 * 24 * time.Hour
 // Follower reads zmailer.conf again, as a lastgood.Follower does.
 type Follower interface {
 	Read() (*config.Config, error) // Accept, Refuse or Leave follows
-	Accept() (attrs []any)
+	Accept(waiting ...string) (attrs []any)
 	Refuse(err error)
 	Leave(err error) // another file, which has an alarm of its own, cannot be used
 }
@@ -114,7 +114,7 @@ func Reread(settings *config.Config, first *conf.File, follow Follower) func(ask
 			follow.Refuse(c.Locate(err))
 			return nil, nil
 		}
-		settings, out.Site, out.Alarms, out.Accept = c, &site, &limits, follow.Accept
+		settings, out.Site, out.Alarms, out.Accept = c, &site, &limits, func() []any { return follow.Accept() }
 		return out, nil
 	}
 }

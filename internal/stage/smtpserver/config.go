@@ -83,8 +83,9 @@ type Config struct {
 
 // Follower is notified of settings that were read again, as a lastgood.Follower is.
 type Follower interface {
-	Accept() (attrs []any) // they are used; attrs are for the log
-	Refuse(err error)      // they cannot be used
+	// Accept notes that they are used, but for those that wait for a restart; attrs are for the log.
+	Accept(waiting ...string) (attrs []any)
+	Refuse(err error) // they cannot be used
 }
 
 // Ports defines where to listen.
@@ -95,6 +96,10 @@ type Ports struct {
 	ListenUnset bool
 	// Activated are sockets that are open already, in place of a role's addresses.
 	Activated map[session.Role][]net.Listener
+	// Privileged opens an address at a reload that only root may open; nil: it waits for a restart.
+	Privileged listen.Opener
+	// Owner is the user that the sockets are given to which root opens; 0: they stay root's.
+	Owner int
 	// TLS for STARTTLS and RoleSubmissions. Its files are read again when they change.
 	TLS listen.CertificateFiles
 }

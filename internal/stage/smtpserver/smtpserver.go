@@ -20,16 +20,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"zmailer/internal/disk/durable"
@@ -40,6 +36,7 @@ import (
 	"zmailer/internal/postoffice/verified"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/logging"
+	"zmailer/internal/run/ports"
 	"zmailer/internal/stage/smtpserver/auth"
 	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/content/checks"
@@ -124,8 +121,13 @@ func Run(ctx context.Context, c Config) error {
 		if listeners, err = c.listen(ctx); err != nil {
 			return err
 		}
+		for _, l := range listeners {
+			if c.Owner > 0 {
+				err = errors.Join(err, ports.Own(l.Listener, c.Owner))
+			}
+		}
 		c.makeDirs()
-		if err = c.Confine(); err != nil {
+		if err = errors.Join(err, c.Confine()); err != nil {
 			return errors.Join(err, listen.CloseAll(listeners))
 		}
 	}
@@ -318,83 +320,39 @@ func (c *Config) listensFor(role session.Role) bool {
 
 // serve accepts on every listener until ctx is done or one of them fails for good.
 func (s *server) serve(ctx context.Context, listeners []*listen.Listener) error {
-	var current atomic.Pointer[server]
-	current.Store(s)
-	failed := make(chan error, len(listeners))
-	var running sync.WaitGroup
-	for _, l := range listeners {
-		running.Go(func() {
-			accept := func(c net.Conn) {
-				for !current.Load().accept(c, l.Role) { // it was retired meanwhile
-				}
-			}
-			if err := l.Serve(accept); !errors.Is(err, net.ErrClosed) {
-				failed <- fmt.Errorf("accept on %s: %w", l.Addr(), err)
-			}
-		})
-	}
 	defer s.followDrain(ctx)()
 	// The metrics are served before a program can read in the log that we listen.
 	defer s.serveMetrics()()
-	addrs := make([]net.Addr, len(listeners))
-	names := make([]string, len(listeners))
-	for i, l := range listeners {
-		addrs[i] = l.Addr()
-		names[i] = l.Addr().String() + " (" + string(l.Role) + ")"
-		s.Log.Info("listening", "address", l.Addr().String(), "role", string(l.Role), "postoffice", s.PostOffice)
-	}
+	a := s.acceptOn(listeners)
+	addrs, text := a.addrs()
 	if s.Ready != nil {
 		s.Ready(addrs)
 	}
-	stopWatch := s.Service.Watch(listen.NewLiveness(listeners, s.Service.Alive).Check)
-	s.Service.Ready("serves %s", strings.Join(names, ", "))
+	stopWatch := s.Service.Watch(a.check)
+	s.Service.Ready("serves %s", text)
 	var err error
 	for serving := true; serving; {
 		select {
 		case <-ctx.Done():
 			serving = false
-		case err = <-failed:
+		case err = <-a.failed:
 			serving = false
 		case <-s.Hangup:
-			old := current.Load()
-			if next := old.reload(); next != nil {
-				current.Store(next)
-				old.retire()
-				next.Log.Info("conf-read", next.Follow.Accept()...)
-			}
+			a.reload(ctx)
 		}
 	}
 	stopWatch()
 	s.Service.Stopping()
-	// Nothing is lost by closing a listener; its Serve returns whatever Close returns.
-	_ = listen.CloseAll(listeners)
-	running.Wait()
-	last := current.Load()
+	a.stop()
+	last := a.current.Load()
 	defer last.retire()
 	return errors.Join(err, last.stop())
-}
-
-// reload returns the server for connections that come from now on, with the settings as they
-// are in zmailer.conf now; nil if they cannot be used.
-func (s *server) reload() *server {
-	c, err := s.Reread()
-	var l loaded
-	if err == nil {
-		c.keep(&s.Config)
-		c.setDefaults()
-		l, err = c.open(s.po)
-	}
-	if err != nil {
-		s.Follow.Refuse(err)
-		return nil
-	}
-	return s.server(c, l, s.limits.With(c.Limits.Config))
 }
 
 // keep takes over what belongs to the process. Settings that a reload does not apply
 // (config.Variable.Restart) have their old values already.
 func (c *Config) keep(old *Config) {
-	c.Listen, c.ListenUnset, c.Activated = old.Listen, old.ListenUnset, old.Activated
+	c.Activated, c.Privileged = old.Activated, old.Privileged
 	c.PostOffice, c.FS, c.Strict, c.Confine = old.PostOffice, old.FS, old.Strict, old.Confine
 	c.Metrics, c.Log, c.Service, c.Ready, c.Loaded = old.Metrics, old.Log, old.Service, old.Ready, old.Loaded
 	c.Hangup, c.Reread, c.Follow = old.Hangup, old.Reread, old.Follow

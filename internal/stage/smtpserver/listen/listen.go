@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/run/ports"
 	"zmailer/internal/stage/smtpserver/session"
 )
 
@@ -41,27 +42,27 @@ type Port struct {
 }
 
 // Open opens every address, or none.
-func Open(ctx context.Context, ports []Port, log *slog.Logger) ([]*Listener, error) {
-	// Our own time limits find a dead client; probes would only cost system calls.
-	lc := net.ListenConfig{KeepAlive: -1}
+func Open(ctx context.Context, named []Port, log *slog.Logger) ([]*Listener, error) {
 	var all []*Listener
-	for _, p := range ports {
+	for _, p := range named {
 		for _, addr := range p.Addrs {
-			l, err := openAddr(ctx, lc, addr)
+			l, err := openAddr(ctx, addr)
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("%w (%s)", err, p.Setting), CloseAll(all))
 			}
-			all = append(all, newListener(l, p.Role, log))
+			all = append(all, newListener(l, p.Role, addr, log))
 		}
 		for _, l := range p.Open {
-			all = append(all, newListener(l, p.Role, log))
+			all = append(all, newListener(l, p.Role, "", log))
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("listen: no address; SMTPLISTEN=127.0.0.1:2525 names one")
+		return nil, errNoAddress
 	}
 	return all, nil
 }
+
+var errNoAddress = errors.New("listen: no address; SMTPLISTEN=127.0.0.1:2525 names one")
 
 // CloseAll closes listeners.
 func CloseAll(all []*Listener) (err error) {
@@ -71,17 +72,18 @@ func CloseAll(all []*Listener) (err error) {
 	return err
 }
 
-func openAddr(ctx context.Context, lc net.ListenConfig, addr string) (net.Listener, error) {
+func openAddr(ctx context.Context, addr string) (net.Listener, error) {
 	if strings.Contains(addr, "/") {
-		return listenUnix(ctx, lc, addr)
+		return listenUnix(ctx, addr)
 	}
-	return lc.Listen(ctx, "tcp", addr)
+	return ports.Listen(ctx, addr, false)
 }
 
 // Listener accepts the connections of one address.
 type Listener struct {
 	net.Listener
 	Role     session.Role
+	name     string // the address as it is configured; "": systemd's
 	log      *slog.Logger
 	check    atomic.Pointer[Liveness] // nil: no one asks
 	answered atomic.Uint64            // the last round of it that this listener answered
@@ -89,8 +91,8 @@ type Listener struct {
 	done     chan struct{} // closed by Close: ends a pause
 }
 
-func newListener(l net.Listener, role session.Role, log *slog.Logger) *Listener {
-	return &Listener{Listener: l, Role: role, log: log, done: make(chan struct{})}
+func newListener(l net.Listener, role session.Role, name string, log *slog.Logger) *Listener {
+	return &Listener{Listener: l, Role: role, name: name, log: log, done: make(chan struct{})}
 }
 
 // Serve gives each connection to accept, which must not block, until the listener is closed

@@ -31,7 +31,7 @@ func TestShortageOfDescriptorsIsLoggedOnce(t *testing.T) {
 		errs <- &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", e)}
 	}
 	var log bytes.Buffer
-	l := newListener(&shortListener{errs: errs}, session.RoleMX, slog.New(slog.NewTextHandler(&log, nil)))
+	l := newListener(&shortListener{errs: errs}, session.RoleMX, "", slog.New(slog.NewTextHandler(&log, nil)))
 	accept := func(net.Conn) { t.Error("accepted") }
 	if err := l.Serve(accept); !errors.Is(err, unix.EBADF) {
 		t.Errorf("got %v, want the error that does not pass", err)

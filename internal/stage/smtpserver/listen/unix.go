@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ const socketMode = 0o660
 
 // listenUnix opens a Unix socket at a path. A socket that a dead server left there is
 // replaced; any other file, and a socket that answers, is an error.
-func listenUnix(ctx context.Context, lc net.ListenConfig, path string) (net.Listener, error) {
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -41,7 +42,7 @@ func listenUnix(ctx context.Context, lc net.ListenConfig, path string) (net.List
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	l, err := lc.Listen(ctx, "unix", temp)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", temp)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +72,11 @@ func (u *unixListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name:
 // SetDeadline implements deadliner.
 func (u *unixListener) SetDeadline(t time.Time) error {
 	return u.Listener.(*net.UnixListener).SetDeadline(t)
+}
+
+// SyscallConn implements syscall.Conn.
+func (u *unixListener) SyscallConn() (syscall.RawConn, error) {
+	return u.Listener.(*net.UnixListener).SyscallConn()
 }
 
 // Close implements net.Listener.

@@ -217,7 +217,7 @@ func TestFiltersOfDebianDecideAsBehindPostfix(t *testing.T) {
 	for use, start := range map[string]func(*testing.T, *domainKey) string{"opendkim": startDKIM, "rspamd": startRspamd} {
 		t.Run(use, func(t *testing.T) {
 			milters := start(t, key)
-			ours, postfix := startOurs(t, milters), startPostfix(t, strings.ReplaceAll(milters, " ", ", "))
+			ours, postfix := startOurs(t, milters, nil), startPostfix(t, strings.ReplaceAll(milters, " ", ", "))
 			ours.key = key
 			if postfix != nil {
 				postfix.key = key

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -115,8 +116,8 @@ func (f *filter) log() (list [][]string) {
 	return list
 }
 
-// startOurs starts our system with filters.
-func startOurs(t *testing.T, milters string) *server {
+// startOurs starts our system with filters, and with files beside zmailer.conf.
+func startOurs(t *testing.T, milters string, files map[string]string) *server {
 	t.Helper()
 	sink := rig.Sink(t, &peer.Sink{})
 	ca := peer.NewCA(t, "test")
@@ -125,6 +126,7 @@ func startOurs(t *testing.T, milters string) *server {
 		"MILTERS": milters, "XCLIENTNETS": "127.0.0.0/8", "RCPTCHECK": "no", "TLSCERT": cert, "TLSKEY": key, "LIMITSEXEMPT": "127.0.0.0/8",
 		"RELAYNETS": "0.0.0.0/0", "MILTERTIME": "5s", "MILTERCONTENTTIME": "5s",
 	}, Files: map[string]string{"routes": ". smtp!" + sink.RouteHost() + "\n"}}
+	maps.Copy(s.Files, files)
 	assert.Must(t, s.Init())
 	rig.Start(t, s)
 	o := &server{name: "ours", addr: s.SMTPAddr, sink: sink, tls: &tls.Config{ServerName: "mta.example", RootCAs: ca.Pool()}}
@@ -143,7 +145,7 @@ func startOurs(t *testing.T, milters string) *server {
 }
 
 // startPostfix starts Debian's Postfix with filters; nil: it is not installed.
-func startPostfix(t *testing.T, milters string) *server {
+func startPostfix(t *testing.T, milters string, settings ...string) *server {
 	t.Helper()
 	if _, err := os.Stat(peer.PostfixMaster); err != nil || os.Geteuid() != 0 {
 		return nil
@@ -152,12 +154,12 @@ func startPostfix(t *testing.T, milters string) *server {
 	ca := peer.NewCA(t, "test")
 	cert, key := ca.Pair("mta.example")
 	addr := rig.FreeAddr(t)
-	p := &peer.Postfix{Log: true, Dir: rig.ShortDir(t), Listen: addr, RelayHost: sink.RouteHost(), Settings: []string{
+	p := &peer.Postfix{Log: true, Dir: rig.ShortDir(t), Listen: addr, RelayHost: sink.RouteHost(), Settings: append([]string{
 		"myhostname = mta.example", "smtpd_milters = " + milters, "smtpd_authorized_xclient_hosts = 127.0.0.0/8", "smtpd_error_sleep_time = 0",
 		"smtpd_tls_cert_file = " + cert, "smtpd_tls_key_file = " + key, "smtpd_tls_security_level = may", "smtpd_tls_ciphers = medium",
 		"mynetworks = 0.0.0.0/0", "milter_command_timeout = 5s", "milter_connect_timeout = 5s", "milter_content_timeout = 5s", "smtpd_delay_reject = yes",
 		"smtpd_peername_lookup = yes", "smtpd_forbid_bare_newline = no", "smtpd_client_connection_rate_limit = 0", "milter_macro_v = zmailer",
-	}}
+	}, settings...)}
 	log := rig.Postfix(t, p, nil)
 	o := &server{name: "Postfix", addr: addr, sink: sink, tls: &tls.Config{ServerName: "mta.example", RootCAs: ca.Pool()}}
 	// A line about a case may come when the next one has begun: the greeting tells them apart.

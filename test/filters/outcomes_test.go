@@ -127,7 +127,7 @@ func TestFiltersComeToTheSameAsWithPostfix(t *testing.T) {
 	}
 	table := readOutcomes(t)
 	f := startFilter(t)
-	compare(t, table, cases, "", startOurs(t, "inet:"+f.addr), startPostfix(t, "inet:"+f.addr), f)
+	compare(t, table, cases, "", startOurs(t, "inet:"+f.addr, nil), startPostfix(t, "inet:"+f.addr), f)
 	write(t, table, cases)
 }
 
@@ -144,7 +144,7 @@ func TestSettingsOfFiltersComeToTheSameAsWithPostfix(t *testing.T) {
 	}
 	for use, milters := range settings {
 		t.Run(use, func(t *testing.T) {
-			compare(t, table, cases, use, startOurs(t, milters), startPostfix(t, milters), f)
+			compare(t, table, cases, use, startOurs(t, milters, nil), startPostfix(t, milters), f)
 		})
 	}
 	write(t, table, cases)

@@ -55,6 +55,9 @@ func (s *step) field(f envelope.Field, o *Outcome) (out []envelope.Field, change
 	if s.rule != nil {
 		return s.rule.field(f, o)
 	}
+	if !s.only.has(f.Name) {
+		return nil, false
+	}
 	text := string(f.Raw)
 	text = strings.TrimSuffix(text, "\n")
 	e, expand := first(s.table, text)
@@ -72,11 +75,11 @@ func (s *step) field(f envelope.Field, o *Outcome) (out []envelope.Field, change
 	case removeField:
 		return nil, true
 	case replaceLine:
-		if line := fieldOf(expand()); line != nil {
+		if line := tableField(expand(), inHeader); line != nil {
 			return envelope.Fields(line), true
 		}
 	case prependField:
-		if line := fieldOf(expand()); line != nil {
+		if line := tableField(expand(), inHeader); line != nil {
 			return append(envelope.Fields(line), f), true
 		}
 	}
@@ -121,32 +124,111 @@ func (r *Rule) decision(value, where string) Decision {
 	return Decision{Rule: r.where, Text: oneLine(text), Where: cut(where)}
 }
 
-// part follows the rules about a field of a part's header, p, or about a line of a body. Edits
-// there are not made.
-func (r *Rules) part(p place, from Origin, text string, o *Outcome) {
+// part follows the rules about a field of a part's header, without its line end, or about a line of
+// a body. If they change it, out is what takes its place: any number of fields or lines.
+func (r *Rules) part(p place, from Origin, text string, o *Outcome) (out []string, changed bool) {
 	for i := range r.steps[p] {
-		if o.final() {
-			return
-		}
 		s := &r.steps[p][i]
 		switch {
+		case o.final():
+			return out, changed
 		case !s.concerns(from):
-		case s.table != nil:
-			if e, expand := first(s.table, text); e != nil && !e.action.edits() {
-				o.take(e.action, e.decision(expand, text))
-			}
-		case p == inBody:
-			if s.rule.pattern.MatchString(text) {
-				o.take(s.rule.action, s.rule.decision(text, text))
-			}
+		case !changed:
+			out, changed = s.part(p, text, o)
 		default:
-			for _, f := range envelope.Fields([]byte(text)) {
-				if value, ok := s.rule.fits(f); ok && f.Name != "" {
-					o.take(s.rule.action, s.rule.decision(value, f.Name+": "+value))
+			var next []string
+			for _, one := range out {
+				if these, again := s.part(p, one, o); again {
+					next = append(next, these...)
+				} else {
+					next = append(next, one)
 				}
 			}
+			out = next
 		}
 	}
+	return out, changed
+}
+
+// part is Rules.part for one step.
+func (s *step) part(p place, text string, o *Outcome) (out []string, changed bool) {
+	if s.rule != nil {
+		return s.rule.part(p, text, o)
+	}
+	if text == "" {
+		return nil, false // Postfix looks up no empty line
+	}
+	if s.only != allFields {
+		name, _, _ := strings.Cut(text, ":")
+		if !s.only.has(strings.TrimRight(name, " \t")) {
+			return nil, false
+		}
+	}
+	e, expand := first(s.table, text)
+	if e == nil {
+		return nil, false
+	}
+	line := ""
+	switch {
+	case !e.action.edits():
+		o.take(e.action, e.decision(expand, text))
+		return nil, false
+	case e.action == removeField:
+	case p == inBody:
+		if line = strings.TrimLeft(expand(), blanks); line == "" {
+			return nil, false
+		}
+	default:
+		field := tableField(expand(), p)
+		if field == nil {
+			return nil, false
+		}
+		line = string(field[:len(field)-1])
+	}
+	o.edit(e.where)
+	switch e.action {
+	case removeField:
+		return nil, true
+	case prependField:
+		return []string{line, text}, true
+	}
+	return []string{line}, true
+}
+
+// part is step.part for a rule of our own form.
+func (r *Rule) part(p place, text string, o *Outcome) (out []string, changed bool) {
+	value, name := text, ""
+	if p == inBody {
+		if !r.pattern.MatchString(text) {
+			return nil, false
+		}
+	} else {
+		f := envelope.Fields([]byte(text))
+		if len(f) == 0 || f[0].Name == "" {
+			return nil, false
+		}
+		var ok bool
+		if value, ok = r.fits(f[0]); !ok {
+			return nil, false
+		}
+		name = f[0].Name
+	}
+	switch {
+	case r.action == removeField:
+	case r.action != replaceField && p == inBody:
+		o.take(r.action, r.decision(text, text))
+		return nil, false
+	case r.action != replaceField:
+		o.take(r.action, r.decision(value, name+": "+value))
+		return nil, false
+	case p == inBody:
+		out = []string{string(r.pattern.ReplaceAll([]byte(text), r.text))}
+	default:
+		b := appendField(nil, name, r.pattern.ReplaceAll([]byte(value), r.text))
+		out = []string{string(b[:len(b)-1])}
+	}
+	o.edit(r.where)
+	return out, true
 }
 
 // cut bounds what is said of a message.
@@ -167,14 +249,31 @@ func oneLine(s string) string {
 	}, strings.ToValidUTF8(s, "?")))
 }
 
-// fieldOf returns a field with its newline; nil if the text is none. What a pattern took from
-// the message stays on its line.
-func fieldOf(text string) []byte {
-	name, value, ok := strings.Cut(text, ":")
-	if name = strings.TrimRight(name, " \t"); !ok || !IsFieldName(name) || isTrace(name) {
+// blanks are what Postfix skips before the text of an action, after it has put in what a pattern took
+// from the message.
+const blanks = " \t\n\r\v\f"
+
+// tableField returns the field that a line of Postfix's form makes, with its newline; nil if the text
+// is none. It stays as it is written, with the folds of what a pattern took from the message. A line
+// that would be a field of its own gets a tab, as Postfix does.
+func tableField(text string, at place) []byte {
+	text = strings.TrimLeft(text, blanks)
+	name, _, ok := strings.Cut(text, ":")
+	if name = strings.TrimRight(name, " \t"); !ok || !IsFieldName(name) || at == inHeader && isTrace(name) {
 		return nil
 	}
-	return appendField(nil, name, []byte(oneLine(value)))
+	var b []byte
+	for line := range strings.SplitSeq(text, "\n") {
+		switch {
+		case b == nil:
+		case strings.Trim(line, " \t") == "":
+			continue // it would end the header
+		case line[0] != ' ' && line[0] != '\t':
+			b = append(b, '\t')
+		}
+		b = append(append(b, line...), '\n')
+	}
+	return b
 }
 
 // appendField appends a field, folded before blanks where a line would pass FoldAt; the

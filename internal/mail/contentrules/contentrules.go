@@ -9,8 +9,9 @@
 //	io.Copy(s, content)
 //	outcome := s.End()                            // what is decided
 //
-// Smtpserver scans a message while it arrives and decides before its reply; the router scans
-// what came another way, and edits headers. Both get the same outcome from the same bytes.
+// Smtpserver scans a message while it arrives, decides before its reply and changes what is below the
+// header (Scanner.Rewrite); the router scans what came another way, and edits headers. Both get the
+// same outcome from the same bytes.
 //
 // It owns nothing on disk; the files are read again when they change. Nothing survives a crash,
 // or needs to. A scan keeps the message's header, at most MaxHeader, one field of a MIME part
@@ -87,9 +88,7 @@ func Open(dir string, o Options) (*Set, error) {
 
 // Rules are the rules as they were at one moment; the zero value has none.
 type Rules struct {
-	// steps of each place, in the order in which they are followed. Postfix's tables of
-	// header-rules hold for the headers of parts as well, where those have no file of their own,
-	// as mime_header_checks and nested_header_checks do.
+	// steps of each place, in the order in which they are followed.
 	steps [places][]step
 }
 
@@ -99,22 +98,46 @@ func (s *Set) Current() (r Rules) {
 		return r
 	}
 	var lists [places]*list
+	plain := true
 	for p, f := range s.files {
 		lists[p] = f.Current()
 		r.steps[p] = lists[p].steps
+		plain = plain && lists[p].plain
 	}
-	if lists[inHeader].plain {
+	if plain {
 		return r
 	}
-	r.steps[inHeader] = nil
-	for _, st := range lists[inHeader].steps {
-		r.steps[st.at] = append(slices.Clip(r.steps[st.at]), st)
-		if st.table == nil {
-			continue
+	r.steps = [places][]step{inBody: lists[inBody].steps}
+	// The default of mime_header_checks and nested_header_checks is header_checks, and
+	// mime_header_checks hold for MIME's fields in each header.
+	tables := [places]place{inHeader: inHeader, inPart: inHeader, inNested: inHeader}
+	for _, p := range [...]place{inPart, inNested} {
+		if len(lists[p].steps) > 0 {
+			tables[p] = p
 		}
-		for _, p := range [...]place{inPart, inNested} {
-			if len(lists[p].steps) == 0 {
-				r.steps[p] = append(slices.Clip(r.steps[p]), st)
+	}
+	for p := inHeader; p <= inNested; p++ {
+		for _, st := range lists[p].steps {
+			if st.table == nil {
+				r.steps[st.at] = append(r.steps[st.at], st)
+				continue
+			}
+			for at := inHeader; at <= inNested; at++ {
+				others, mime := tables[at] == p, tables[inPart] == p
+				if at == inPart {
+					others = mime
+				}
+				switch {
+				case others && mime:
+					st.only = allFields
+				case others:
+					st.only = otherFields
+				case mime:
+					st.only = mimeFields
+				default:
+					continue
+				}
+				r.steps[at] = append(r.steps[at], st)
 			}
 		}
 	}
@@ -157,6 +180,16 @@ func (r *Rules) ConcernContent(from Origin) bool {
 	return concern(r.steps[inPart], from) || concern(r.steps[inNested], from) || concern(r.steps[inBody], from)
 }
 
+// editContent reports whether a rule changes the content below the header.
+func (r *Rules) editContent(from Origin) bool {
+	for p := inPart; p < places; p++ {
+		if slices.ContainsFunc(r.steps[p], func(s step) bool { return s.concerns(from) && s.edits() }) {
+			return true
+		}
+	}
+	return false
+}
+
 // place is the part of a message that a rule looks at.
 type place uint8
 
@@ -182,6 +215,23 @@ type step struct {
 	at    place
 	rule  *Rule
 	table []entry
+	only  fieldKind // of a table
+}
+
+// fieldKind is which fields of a header a table is about.
+type fieldKind uint8
+
+const (
+	allFields   fieldKind = iota
+	mimeFields            // those that header_checks(5) leaves to mime_header_checks
+	otherFields           // all others
+)
+
+var mimeNames = []string{"content-description", "content-disposition", "content-id", "content-transfer-encoding", "content-type", "mime-version"}
+
+// has reports whether a field of that name is of the kind.
+func (k fieldKind) has(name string) bool {
+	return k == allFields || slices.Contains(mimeNames, strings.ToLower(name)) == (k == mimeFields)
 }
 
 func (s *step) concerns(from Origin) bool {
@@ -189,6 +239,13 @@ func (s *step) concerns(from Origin) bool {
 		return s.rule.concerns(from)
 	}
 	return from != Report
+}
+
+func (s *step) edits() bool {
+	if s.rule != nil {
+		return s.rule.action.edits()
+	}
+	return slices.ContainsFunc(s.table, func(e entry) bool { return e.end == 0 && e.action.edits() })
 }
 
 // Rule is a line of our own form.
@@ -272,6 +329,9 @@ type Outcome struct {
 	Filter   *Decision // Text is CHANNEL!HOST
 	Copies   []string
 	Notes    []Note
+	// Edits is how many fields of parts and lines of bodies the rules change, EditedBy which rules.
+	Edits    int
+	EditedBy []string
 }
 
 // Bounds of what one message may make.
@@ -280,6 +340,14 @@ const (
 	maxCopies = 100
 	maxWhere  = 200
 )
+
+// edit notes that a rule changes the content below the message's header.
+func (o *Outcome) edit(where string) {
+	o.Edits++
+	if len(o.EditedBy) < maxNotes && !slices.Contains(o.EditedBy, where) {
+		o.EditedBy = append(o.EditedBy, where)
+	}
+}
 
 // final reports whether nothing that follows can change the outcome.
 func (o *Outcome) final() bool { return o.Action != None }

@@ -102,20 +102,25 @@ func parseRule(at place, line string) (s step, err error) {
 	if r.action, known = decisions[verb]; known {
 		return s, r.parseDecision(s.at, name, rest)
 	}
-	if s.at != inHeader && (verb == "add" || verb == "remove" || verb == "replace") {
-		return s, fmt.Errorf("%s changes the message's own header alone; a filter (MILTERS) can change the rest", verb)
-	}
 	switch verb {
 	case "add":
+		if s.at != inHeader {
+			return s, errors.New("add is for the message's own header; PREPEND in a line of Postfix's form adds fields to parts, and lines")
+		}
 		r.action = addField
 		r.line, err = newField(name, rest)
 	case "remove", "replace":
 		r.name = strings.ToLower(name)
-		if err := checkFieldGlob(r.name, true); err != nil {
-			return s, err
+		if s.at != inBody {
+			if err := checkFieldGlob(r.name, s.at == inHeader); err != nil {
+				return s, err
+			}
 		}
 		if r.pattern, rest, err = cutPattern(rest); err != nil {
 			return s, err
+		}
+		if s.at == inBody && r.pattern == nil {
+			return s, errBodyPattern
 		}
 		if verb == "remove" {
 			r.action = removeField
@@ -135,6 +140,8 @@ func parseRule(at place, line string) (s step, err error) {
 	return s, err
 }
 
+var errBodyPattern = errors.New("a rule about the body wants a pattern: /.../ behind \"body\"")
+
 // parseDecision reads "FIELD [/PATTERN/] [TEXT]".
 func (r *Rule) parseDecision(at place, name, rest string) (err error) {
 	if r.name = strings.ToLower(name); at != inBody {
@@ -148,7 +155,7 @@ func (r *Rule) parseDecision(at place, name, rest string) (err error) {
 		}
 	}
 	if at == inBody && r.pattern == nil {
-		return errors.New("a rule about the body wants a pattern: /.../ behind \"body\"")
+		return errBodyPattern
 	}
 	r.text = []byte(rest)
 	if r.pattern != nil {

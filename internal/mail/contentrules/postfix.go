@@ -174,13 +174,13 @@ func (e *entry) parseAction(at place, text string) error {
 		return fmt.Errorf("%.40q where REJECT, DISCARD, HOLD, REDIRECT, BCC, FILTER, WARN, INFO, DUNNO, IGNORE, STRIP, PREPEND or REPLACE is wanted", word)
 	}
 	e.text = parenthesized.ReplaceAllString(rest, "$${$1}")
-	if e.action.edits() && at != inHeader {
-		return fmt.Errorf("%s changes the message's own header alone; a filter (MILTERS) can change the rest", word)
-	}
 	if e.action == prependField || e.action == replaceLine {
 		name, _, _ := strings.Cut(rest, ":")
 		switch name = strings.TrimRight(name, " \t"); {
-		case isTrace(name):
+		case rest == "":
+			return fmt.Errorf("%s without a text", word)
+		case at == inBody:
+		case at == inHeader && isTrace(name):
 			return fmt.Errorf("%s is for mail systems to add: messages in a circle are known by it", name)
 		case !strings.Contains(rest, ":") || !strings.Contains(name, "$") && !IsFieldName(name):
 			return fmt.Errorf("%.80q is no field: want NAME: TEXT", rest)

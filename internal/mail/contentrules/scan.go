@@ -1,7 +1,9 @@
 package contentrules
 
 import (
+	"bufio"
 	"bytes"
+	"io"
 	"mime"
 	"strings"
 
@@ -38,6 +40,7 @@ type Scanner struct {
 
 	head    []byte // the message's header, then one field of a part
 	line    []byte // what was written since the last newline
+	more    bool   // it goes on with a line of which a piece was looked at
 	state   place
 	seen    bool    // the message's header has ended
 	fields  int     // of it
@@ -48,6 +51,48 @@ type Scanner struct {
 	kind    partKind
 	outcome Outcome
 	top     []byte // the message's header when it has ended
+	over    rest   // of a field that is longer than what is looked at
+	copy    *copyWriter
+}
+
+// rest is what becomes of the rest of a field whose begin was looked at.
+type rest uint8
+
+const (
+	restNone    rest = iota
+	restStays        // the field stays
+	restRemoved      // it was replaced or removed
+)
+
+// copyWriter writes a content as the rules leave it.
+type copyWriter struct {
+	w      *bufio.Writer
+	header bool // the message's header is written, too
+	open   bool // a line was begun
+	end    bool // a line has ended; its newline is written with what follows
+}
+
+func (c *copyWriter) put(b string, end bool) {
+	if c.end {
+		_ = c.w.WriteByte('\n') // Flush returns the error
+	}
+	_, _ = c.w.WriteString(b)
+	c.open, c.end = !end, end
+}
+
+// Edits reports whether a rule may change the content below the message's header.
+func (s *Scanner) Edits() bool { return s.rules != nil && s.rules.editContent(s.from) }
+
+// Rewrite reads the content that was scanned once more, header first, and writes what is below the
+// header as the rules leave it, whole with the header.
+func (s *Scanner) Rewrite(w io.Writer, content io.Reader, whole bool) error {
+	out := bufio.NewWriter(w)
+	again := &Scanner{rules: s.rules, from: s.from, limit: s.limit, below: true, copy: &copyWriter{w: out, header: whole}}
+	if _, err := io.Copy(again, content); err != nil {
+		return err
+	}
+	again.End()
+	return out.Flush()
 }
 
 type partKind struct {
@@ -98,7 +143,7 @@ func (s *Scanner) done() bool {
 	if !s.seen {
 		return s.tooLong
 	}
-	return s.outcome.final() || !s.below
+	return s.copy == nil && (s.outcome.final() || !s.below)
 }
 
 // part takes a piece of a line.
@@ -124,30 +169,36 @@ func (s *Scanner) endLine() { s.whole(false) }
 
 // whole takes the line that has come; goes: it is longer, and the rest follows.
 func (s *Scanner) whole(goes bool) {
-	line := s.line
-	s.line = s.line[:0]
+	line, more := s.line, s.more
+	s.line, s.more = s.line[:0], goes
 	if s.state == inBody {
-		s.bodyLine(line)
+		s.bodyLine(line, more, goes)
 		return
 	}
 	switch {
+	case more:
+		s.add(line, goes)
 	case len(line) == 0 && !goes:
+		top := s.state == inHeader
 		s.endHeader()
+		if s.copy != nil && (!top || s.copy.header) {
+			s.write("", true)
+		}
 	case len(line) > 0 && (line[0] == ' ' || line[0] == '\t'):
-		s.add(line)
+		s.add(line, goes)
 	case s.state == inHeader:
 		if s.fields++; s.fields > maxFields {
 			s.tooLong = true
 		}
-		s.add(line)
-	case s.boundary(line):
+		s.add(line, goes)
+	case s.boundary(line, goes):
 	case !goes && !isField(line):
 		// Programs take it for the begin of the body.
 		s.endHeader()
-		s.bodyLine(line)
+		s.bodyLine(line, false, goes)
 	default:
 		s.flush()
-		s.add(line)
+		s.add(line, goes)
 	}
 }
 
@@ -156,31 +207,69 @@ func isField(line []byte) bool {
 	return len(f) == 1 && f[0].Name != ""
 }
 
-// add adds a line to the header that is read.
-func (s *Scanner) add(line []byte) {
-	if s.state != inHeader && len(s.head)+len(line) > maxField {
+// write writes to the copy, if one is made.
+func (s *Scanner) write(text string, end bool) {
+	if s.copy != nil {
+		s.copy.put(text, end)
+	}
+}
+
+// add adds a line, or a piece of one, to the header that is read.
+func (s *Scanner) add(line []byte, goes bool) {
+	if s.state != inHeader && s.over == restNone && len(s.head)+len(line) > maxField {
+		s.over = s.field()
+	}
+	switch {
+	case s.over == restStays:
+		s.write(string(line), !goes)
+		return
+	case s.over == restRemoved:
 		return
 	}
-	s.head = append(append(s.head, line...), '\n')
+	s.head = append(s.head, line...)
+	if !goes {
+		s.head = append(s.head, '\n')
+	}
 }
 
 // flush ends a field of a part's header.
 func (s *Scanner) flush() {
-	if len(s.head) == 0 {
-		return
+	if s.over == restNone && len(s.head) > 0 {
+		s.field()
 	}
-	text := strings.TrimSuffix(string(s.head), "\n")
+	s.over = restNone
+}
+
+// field follows the rules about the field that was read, and returns what becomes of the rest of it.
+func (s *Scanner) field() rest {
+	text, ended := strings.CutSuffix(string(s.head), "\n")
 	s.head = s.head[:0]
 	s.declare(envelope.Fields([]byte(text + "\n")))
-	if !s.outcome.final() {
-		s.rules.part(s.state, s.from, text, &s.outcome)
+	if s.outcome.final() && s.copy == nil {
+		return restStays
 	}
+	out, changed := s.rules.part(s.state, s.from, text, &s.outcome)
+	if !changed {
+		s.write(text, ended)
+		return restStays
+	}
+	stays := len(out) > 0 && out[len(out)-1] == text
+	for i, one := range out {
+		s.write(one, ended || !stays || i < len(out)-1)
+	}
+	if stays {
+		return restStays
+	}
+	return restRemoved
 }
 
 // endHeader ends the header that is read.
 func (s *Scanner) endHeader() {
 	if s.state == inHeader {
 		s.seen, s.top, s.head = true, s.head, nil
+		if s.copy != nil && s.copy.header && len(s.top) > 0 {
+			s.write(strings.TrimSuffix(string(s.top), "\n"), true)
+		}
 		fields := envelope.Fields(s.top)
 		s.declare(fields)
 		if s.rules != nil {
@@ -243,7 +332,7 @@ func roughly(value string) (kind string, params map[string]string) {
 }
 
 // boundary reports whether a line begins or ends a part, and does so.
-func (s *Scanner) boundary(line []byte) bool {
+func (s *Scanner) boundary(line []byte, goes bool) bool {
 	if len(s.bounds) == 0 || len(line) < 3 || line[0] != '-' || line[1] != '-' {
 		return false
 	}
@@ -257,7 +346,7 @@ func (s *Scanner) boundary(line []byte) bool {
 			s.flush()
 		}
 		// Postfix, too, gives it to the rules about the body.
-		s.bodyRules(line)
+		s.bodyRules(line, goes)
 		s.kind = partKind{}
 		if bytes.HasPrefix(line[2+len(b):], []byte("--")) {
 			s.bounds = s.bounds[:i]
@@ -272,18 +361,34 @@ func (s *Scanner) boundary(line []byte) bool {
 	return false
 }
 
-// bodyLine takes a line of a body.
-func (s *Scanner) bodyLine(line []byte) {
-	if s.boundary(line) || s.left <= 0 {
+// bodyLine takes a line of a body, or a piece of one.
+func (s *Scanner) bodyLine(line []byte, more, goes bool) {
+	if !more && s.boundary(line, goes) {
+		return
+	}
+	if s.left <= 0 {
+		s.write(string(line), !goes)
 		return
 	}
 	s.left -= len(line) + 1
-	s.bodyRules(line)
+	s.bodyRules(line, goes)
 }
 
-func (s *Scanner) bodyRules(line []byte) {
-	if len(s.rules.steps[inBody]) > 0 && !s.outcome.final() {
-		s.rules.part(inBody, s.from, string(line), &s.outcome)
+func (s *Scanner) bodyRules(line []byte, goes bool) {
+	if s.copy == nil && (len(s.rules.steps[inBody]) == 0 || s.outcome.final()) {
+		return
+	}
+	text := string(line)
+	out, changed := s.rules.part(inBody, s.from, text, &s.outcome)
+	if !changed {
+		s.write(text, !goes)
+		return
+	}
+	for i, one := range out {
+		s.write(one, !goes || i < len(out)-1)
+	}
+	if s.copy != nil && len(out) == 0 && !goes && s.copy.open {
+		s.write("", true) // the line that the removed piece ends
 	}
 }
 
@@ -296,13 +401,17 @@ func (s *Scanner) TooLong() bool { return s.tooLong }
 
 // End ends the message and returns what is decided about it.
 func (s *Scanner) End() *Outcome {
-	if !s.done() && len(s.line) > 0 {
+	ended := len(s.line) == 0 && !s.more
+	if !s.done() && !ended {
 		s.endLine()
 	}
 	if !s.seen && !s.tooLong {
 		s.endHeader()
 	} else if !s.done() && s.state != inBody {
 		s.flush()
+	}
+	if s.copy != nil && s.copy.end && ended {
+		_ = s.copy.w.WriteByte('\n')
 	}
 	return &s.outcome
 }

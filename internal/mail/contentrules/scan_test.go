@@ -1,9 +1,12 @@
 package contentrules
 
 import (
+	"bufio"
 	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -117,7 +120,12 @@ func TestOp10ScanIsBounded(t *testing.T) {
 		for range 256 { // 16 MiB
 			_, _ = s.Write(chunk)
 		}
-		if n := cap(s.head) + cap(s.line) + cap(s.top); n > 3*MaxHeader {
+		again := &Scanner{rules: rules, from: External, limit: s.limit, below: true, copy: &copyWriter{w: bufio.NewWriter(io.Discard)}}
+		_, _ = again.Write([]byte(begin))
+		for range 256 {
+			_, _ = again.Write(chunk)
+		}
+		if n := cap(s.head) + cap(s.line) + cap(s.top) + cap(again.head) + cap(again.line); n > 3*MaxHeader {
 			t.Errorf("%s: %d bytes are kept", name, n)
 		}
 		assert.Equal(t, s.TooLong(), begin == "", "%s", name)
@@ -137,7 +145,7 @@ func TestOp10EditsOfPostfixTables(t *testing.T) {
 	for rules, want := range map[string]string{
 		"/^x-mailer:/ IGNORE":                           "Received: x\nSubject: a\n b\n",
 		"/^x-mailer: (.*)/ REPLACE X-Program: $1":       "Received: x\nSubject: a\n b\nX-Program: Y\n",
-		"/^subject: (.*)$/ REPLACE Subject: [EXT] $(1)": "Received: x\nSubject: [EXT] a  b\nX-Mailer: Y\n",
+		"/^subject: (.*)$/ REPLACE Subject: [EXT] $(1)": "Received: x\nSubject: [EXT] a\n b\nX-Mailer: Y\n",
 		"/^subject/ PREPEND X-Seen: yes":                "Received: x\nX-Seen: yes\nSubject: a\n b\nX-Mailer: Y\n",
 		"/^received:/ IGNORE":                           block,
 		"/^subject: (.*)/ PREPEND X-$1: evil":           block, // no name of a field
@@ -145,6 +153,97 @@ func TestOp10EditsOfPostfixTables(t *testing.T) {
 	} {
 		assert.Equal(t, edit(read(t, HeaderFile, rules), block, External), want, "%s", rules)
 	}
+}
+
+// rewrite returns a message as the rules leave it below its header.
+func rewrite(t testing.TB, r *Rules, message string) (string, *Outcome) {
+	s := r.Scan(External, 0)
+	_, _ = s.Write([]byte(message))
+	o := s.End()
+	if !s.Edits() {
+		return message, o
+	}
+	var out strings.Builder
+	assert.Must(t, s.Rewrite(&out, iotest.OneByteReader(strings.NewReader(message)), true))
+	return out.String(), o
+}
+
+// Op10: in both forms, in each place. What Postfix makes of tables is compared in test/filters.
+func TestOp10RulesChangePartsAndLines(t *testing.T) {
+	const message = "Subject: top\nContent-Type: multipart/mixed; boundary=ab\n\npre spam\n--ab\nContent-Disposition: attachment;\n filename=a.exe\nX-A: 1\n\nspam\n\nham\n--ab\n" +
+		"Content-Type: message/rfc822\n\nSubject: inner\nReceived: x\n\ntext\n--ab--\n"
+	for rules, want := range map[string][]string{ // what is replaced by what
+		"all remove mime:X-A":                                              {"X-A: 1\n", ""},
+		"all replace mime:Content-Disposition /\\.exe/ .txt":               {"Content-Disposition: attachment;\n filename=a.exe", "Content-Disposition: attachment; filename=a.txt"},
+		"all remove nested:Received":                                       {"Received: x\n", ""},
+		"all replace body /spam/ s***":                                     {"pre spam\n", "pre s***\n", "\nspam\n", "\ns***\n"},
+		"all remove body /^ham$/":                                          {"ham\n", ""},
+		"all replace body /^$/ .":                                          {"\n\nham", "\n.\nham"},
+		"local remove body /ham/":                                          {},
+		"all replace body /spam/ eggs\nall replace body /eggs/ bacon":      {"pre spam\n", "pre bacon\n", "\nspam\n", "\nbacon\n"},
+		"/^x-a: (.)/ REPLACE X-B: $1 $$":                                   {"X-A: 1\n", "X-B: 1 $\n"},
+		"/^received/ IGNORE":                                               {"Received: x\n", ""}, // of an attached message
+		"/^x-a/ PREPEND X-B: 2":                                            {"X-A: 1\n", "X-B: 2\nX-A: 1\n"},
+		"/^subject: inner/ STRIP":                                          {"Subject: inner\n", ""},
+		"/^content-disposition: (.*)/ REPLACE X-Was: $1":                   {"Content-Disposition: attachment;", "X-Was: attachment;"},
+		"/^x-a: (.)/ REPLACE $1: no":                                       {"X-A: 1", "1: no"},
+		"/^x-a:( .)/ REPLACE a$1: 1":                                       {}, // no name of a field
+		"all remove mime:X-A\nall reject mime:X-A":                         {"X-A: 1\n", ""},
+		"/^x-a/ PREPEND X-B: 2\nall remove mime:X-B\nall hold mime:X-A no": {}, // what a line makes is removed by the next one
+	} {
+		expected := message
+		for i := 0; i < len(want); i += 2 {
+			expected = strings.Replace(expected, want[i], want[i+1], 1)
+		}
+		got, o := rewrite(t, read(t, HeaderFile, rules+"\n"), message)
+		assert.Equal(t, got, expected, "%s", rules)
+		assert.Equal(t, o.Action, None, "%s", rules)
+		if len(want) > 0 && (o.Edits == 0 || len(o.EditedBy) == 0) {
+			t.Errorf("%s: the changes are not counted", rules)
+		}
+	}
+	body := read(t, BodyFile, "/spam/ PREPEND > \\$0\n/^ham/ REPLACE $$1\n/text/ IGNORE\n/(x?)$/ REPLACE $1\n")
+	got, _ := rewrite(t, body, message)
+	assert.Equal(t, got, strings.NewReplacer("pre spam\n", "> \\spam\npre spam\n", "\nspam\n", "\n> \\spam\nspam\n", "ham\n", "$1\n", "text\n", "").Replace(message))
+}
+
+// Op10: header_checks(5) gives the fields of MIME in each header to mime_header_checks.
+func TestOp10FieldsOfMIMEAreForTheirOwnFile(t *testing.T) {
+	const message = "Content-Type: text/plain\nX-A: b\n\n"
+	both := map[string]string{HeaderFile: "/^/ WARN header\n", MIMEFile: "/^/ WARN mime\n"}
+	var got []string
+	for _, n := range scan(readAll(t, both), message, 0).Notes {
+		got = append(got, n.Where+" "+n.Text)
+	}
+	assert.Equal(t, strings.Join(got, "|"), "X-A: b header|Content-Type: text/plain mime")
+}
+
+// Op10: no rule matches, and whatever comes out is what came in.
+func FuzzRewriteKeepsWhatNoRuleChanges(f *testing.F) {
+	for _, m := range messages {
+		f.Add(m, true)
+	}
+	f.Add("Content-Type: multipart/mixed; boundary=a\n\n--a\nX: "+strings.Repeat("x", 5000)+"\n y\nZ: "+strings.Repeat("z\n ", 60000)+"\n\n"+strings.Repeat("b", 5000), true)
+	f.Add("\n\nno header\n", false)
+	rules := readAll(f, map[string]string{HeaderFile: "/^x-never-there: y/ IGNORE\n", BodyFile: "/never there/ REPLACE x\n"})
+	f.Fuzz(func(t *testing.T, message string, whole bool) {
+		s := rules.Scan(External, 0)
+		_, _ = s.Write([]byte(message))
+		if o := s.End(); s.TooLong() || o.Edits > 0 || !strings.Contains(message, "\n\n") && !strings.HasPrefix(message, "\n") {
+			return
+		}
+		want := message
+		if !whole && strings.HasPrefix(message, "\n") {
+			want = message[1:]
+		} else if !whole {
+			_, want, _ = strings.Cut(message, "\n\n")
+		}
+		var out strings.Builder
+		assert.Must(t, s.Rewrite(&out, strings.NewReader(message), whole))
+		if out.String() != want {
+			t.Fatalf("got %q, want %q", out.String(), want)
+		}
+	})
 }
 
 // Op10: check-config and the daemons read with the same parser.
@@ -161,15 +260,18 @@ func TestOp10BadTableIsNamedWithItsLine(t *testing.T) {
 		"/x/ BCC a@b c@d":                 inHeader,
 		"/x/ FILTER nothing":              inHeader,
 		"/x/ FILTER local:x":              inHeader,
-		"/x/ REPLACE no field":            inHeader,
 		"/x/ PREPEND Received: x":         inHeader,
 		"/x/ REJECT $2":                   inHeader,
 		"endif":                           inHeader,
 		"if /x/":                          inHeader,
 		"if /x/ REJECT":                   inHeader,
-		"/x/ REPLACE Subject: y":          inBody,
-		"/x/ IGNORE":                      inPart,
-		"all remove X-A":                  inNested,
+		"/x/ REPLACE":                     inBody,
+		"/x/ PREPEND":                     inBody,
+		"/x/ REPLACE no field":            inPart,
+		"/x/ PREPEND no field ":           inNested,
+		"all add mime:X-A 1":              inHeader,
+		"all remove body":                 inHeader,
+		"all replace body x":              inHeader,
 		"all reject body":                 inHeader,
 		"all reject mime:":                inHeader,
 		"all redirect X-A nobody":         inHeader,

@@ -69,7 +69,7 @@ func (t *transaction) store(c *session.Content) (postoffice.Accepted, error) {
 		return postoffice.Accepted{}, c.CopyTo(io.Discard)
 	}
 	t.hold()
-	if t.discardedBy() != "" || t.checked() || t.filters.Wanted() || t.policy.ChangesAtEnd() || t.prepends() {
+	if t.discardedBy() != "" || t.checked() || t.filters.Wanted() || t.policy.ChangesAtEnd() || t.prepends() || t.scan != nil && t.scan.Edits() {
 		return t.spool(c)
 	}
 	t.applyEffects()
@@ -139,6 +139,9 @@ func (t *transaction) spool(c *session.Content) (postoffice.Accepted, error) {
 	results, err := t.check(m, spf)
 	if err == nil {
 		err = t.policy.Content(t.ctx, c.Size())
+	}
+	if err == nil {
+		err = t.edit(m)
 	}
 	if err == nil {
 		err = t.filters.Content(m, t.spoolFile, t.release, t.changes())

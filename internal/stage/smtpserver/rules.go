@@ -1,16 +1,21 @@
 package smtpserver
 
 import (
+	"io"
+
 	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/mail/status"
+	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/stage/smtpserver/session"
+	tabletext "zmailer/internal/table/text"
 )
 
 // Values of the envelope's rules line; the router has the same.
 const (
 	rulesFollowed = "followed" // the decisions are made
+	rulesEdited   = "edited"   // so is all else but the changes of the message's own header
 	rulesSkipped  = "skipped"  // RULESEXEMPT, REINJECTLISTEN
 )
 
@@ -18,7 +23,8 @@ const (
 const rulesCause = "rules"
 
 // beginRules has the content of the message looked at while it comes, if a rule about header
-// and body concerns it. What rules change, and where they send a message, is left to the router.
+// and body concerns it. What rules change in the message's own header, and where they send a message,
+// is left to the router.
 func (h *handler) beginRules() {
 	t := &h.tx
 	if t.envelope.Filtered {
@@ -108,6 +114,58 @@ func (t *transaction) followRules(size int64) (discardBy string, err error) {
 		t.policy.Freeze(access.Verdict{Action: access.Freeze, Cause: rulesCause, Text: o.Hold.Text, By: o.Hold.Rule})
 	}
 	return "", t.askProgram(size)
+}
+
+// edit makes the changes of rules below the message's header, after the checks and before the filters:
+// signatures are checked as they came. The router would look at what the rules have written, so all
+// else that they have decided is done here.
+func (t *transaction) edit(m *content.Message) error {
+	if t.scan == nil || t.scan.Outcome().Edits == 0 {
+		return nil
+	}
+	o := t.scan.Outcome()
+	fresh := content.NewSpool(t.spoolFile)
+	out := &editWriter{t: t, spool: fresh, left: t.Limits.MaxSize - int64(len(t.scan.Header()))}
+	err := m.Edit(fresh, func(r io.Reader, whole bool) error { return t.scan.Rewrite(out, r, whole) })
+	if err != nil {
+		t.release(fresh)
+		return err
+	}
+	m.Changes += o.Edits
+	m.ChangedBy = append(m.ChangedBy, o.EditedBy...)
+	t.envelope.Rules = rulesEdited
+	effect := func(kind access.EffectKind, d *contentrules.Decision, text string) {
+		t.policy.Effects = append(t.policy.Effects, access.Effect{Kind: kind, Text: text, By: d.Rule})
+	}
+	switch {
+	case o.Redirect != nil:
+		effect(access.Redirect, o.Redirect, o.Redirect.Text)
+	case o.Filter != nil:
+		to := tabletext.FilterRoute(o.Filter.Text)
+		effect(access.Filter, o.Filter, to.Channel+"!"+to.Host)
+	}
+	for i := range o.Copies {
+		effect(access.BCC, &contentrules.Decision{Rule: "content-rule"}, o.Copies[i])
+	}
+	return nil
+}
+
+// editWriter writes a body that rules change to its spool.
+type editWriter struct {
+	t     *transaction
+	spool *content.Spool
+	left  int64 // bytes; of no meaning without MAXSIZE
+}
+
+// Write implements io.Writer.
+func (w *editWriter) Write(b []byte) (int, error) {
+	if w.left -= int64(len(b)); w.left < 0 && w.t.Limits.MaxSize > 0 {
+		return 0, session.ErrTooLarge
+	}
+	if err := w.t.wrote(len(b)); err != nil {
+		return 0, err
+	}
+	return w.spool.Write(b)
 }
 
 // askProgram refuses a message that router.star rejects, for all of its recipients. It is not

@@ -9,7 +9,9 @@ import (
 	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/logtest"
+	"zmailer/internal/stage/smtpserver/content/checks/checkstest"
 	"zmailer/internal/stage/smtpserver/policy"
+	"zmailer/internal/wire/milter/miltertest"
 )
 
 // contentRuled is a server with rules about header and body.
@@ -233,4 +235,51 @@ func TestOp10AnswerAboutTheProgramIsTheReply(t *testing.T) {
 			r.greeted().mail("a@example.net", "b@example.com", tt.header+"\n\ntext\n", tt.reply)
 		})
 	}
+}
+
+// Op10: what rules change below the header is changed when signatures were checked and before
+// filters see the message, as in Postfix's cleanup(8); what else they decide is done as well.
+func TestOp10RulesChangeTheContentBetweenChecksAndFilters(t *testing.T) {
+	key := checkstest.Ed25519(t)
+	_, server := checkstest.Serve(t, checkstest.TXT("s._domainkey.a.example", key.Record))
+	signed := key.Sign(t, "From: a@a.example\nSubject: x\n\nsecret\nhi\n", "a.example", "s", true)
+	f := filter(t, &miltertest.Filter{})
+	r := contentRuled(t, map[string]string{contentrules.BodyFile: "/(sec)ret/ REPLACE $1*** é\n/^go to (.*)/ PREPEND gone to $1\n/^x+$/ IGNORE\n/^\\*/ FILTER smtp:[127.0.0.1]:9\n/^away/ REDIRECT other@example.net\n" +
+		"/^copy/ BCC copy@example.net\n/^gone/ DISCARD what a rule wrote is not looked at\n"}, func(c *Config) {
+		allChecks(server)(c)
+		with(f)(c)
+		c.Limits.MaxSize = 1 << 20
+	})
+	p := r.greeted()
+	p.mail("a@a.example", toUs, signed, "250")
+	got := r.only("rules edited")
+	assert.Contains(t, got, "dkim=pass")
+	assert.Contains(t, got, "\n\nsec*** é\nhi\n")
+	assert.Contains(t, heard(f), "|body sec*** é\r\nhi")
+	assert.Contains(t, r.log.String(), "msg=changed")
+	assert.Contains(t, r.log.String(), "body-rules:1")
+	for body, lines := range map[string][]string{
+		"go to a\nsecret\n":           {"rules edited", "to <" + toUs + ">"},
+		"secret\naway\n":              {"rules edited", "to <other@example.net>"},
+		"secret\n* one\n":             {"rules edited", "filter smtpx!127.0.0.1:9"},
+		"secret\ncopy\n":              {"rules edited", "to <" + toUs + ">", "to <copy@example.net>"},
+		"away\n":                      {"rules followed", "to <" + toUs + ">"}, // the router's
+		strings.Repeat("secret\n", 9): {"rules edited"},
+		"x\n" + strings.Repeat("text\n", 100_000): {"rules edited"}, // in a file
+		"x\n": {"rules edited"},
+	} {
+		r.clear()
+		p.mail("a@a.example", toUs, "Subject: secret\n\n"+body, "250")
+		_, content, _ := strings.Cut(r.only(lines...), "\n\n")
+		assert.Equal(t, content, strings.NewReplacer("secret", "sec*** é", "go to a", "gone to a\ngo to a", "x\n", "").Replace(body))
+	}
+	// It may grow up to MAXSIZE.
+	r.clear()
+	p.from("a@a.example").to(toUs).content("Subject: x\n\n"+strings.Repeat(strings.Repeat("y", 90)+"\n", 11_000)+"--\n", "250")
+	r.clear()
+	growing := contentRuled(t, map[string]string{contentrules.BodyFile: "/^y/ PREPEND " + strings.Repeat("z", 100) + "\n"}, func(c *Config) { c.Limits.MaxSize, c.BodyRulesSize = 1<<20, 1<<30 })
+	p = growing.greeted()
+	p.from("a@a.example").to(toUs).content("Subject: x\n\n"+strings.Repeat(strings.Repeat("y", 90)+"\n", 6_000), "552 5.3.4")
+	growing.nothing()
+	p.mail("a@a.example", toUs, "Subject: x\n\ny\n", "250")
 }

@@ -304,6 +304,9 @@ func (r *trial) contentRules(rules *contentrules.Set) (o *contentrules.Outcome, 
 	if o.Filter != nil {
 		r.step(o.Filter.Rule, "filter "+o.Filter.Text)
 	}
+	if o.Edits > 0 {
+		r.step(strings.Join(o.EditedBy, ", "), fmt.Sprintf("change %d lines or fields below the header", o.Edits))
+	}
 	return o, s.Header()
 }
 

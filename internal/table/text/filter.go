@@ -49,5 +49,15 @@ func ParseFilter(value string) (to Route, err error) {
 	return to, nil
 }
 
+// FilterRoute returns where the FILTER action of a rule about header or body sends mail: as
+// ParseFilter has it, and another transport of Postfix is a channel of that name.
+func FilterRoute(value string) Route {
+	to, err := ParseFilter(value)
+	if i := strings.IndexAny(value, "!:"); err != nil && i >= 0 {
+		return Route{Channel: value[:i], Host: value[i+1:]}
+	}
+	return to
+}
+
 // here are the channels that lead to no other host.
 var here = []string{"local", "virtual", "file", "pipe", "error", "bitbucket", "hold"}

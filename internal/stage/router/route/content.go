@@ -20,6 +20,8 @@ import (
 const (
 	// RulesFollowed: it has decided whether the message is accepted.
 	RulesFollowed = "followed"
+	// RulesEdited: it has done all that they decide, and changed the content below the header.
+	RulesEdited = "edited"
 	// RulesSkipped: no rule concerns the message (RULESEXEMPT), or it was filtered (REINJECTLISTEN).
 	RulesSkipped = "skipped"
 )
@@ -61,7 +63,7 @@ func editHeader(b, block []byte, rules *contentrules.Rules, from contentrules.Or
 // one. Its error is a *Frozen, or the disk's.
 func (en *Engine) followRules(msg *message) (fate policy.Action, copies []string, err error) {
 	from := msg.ruled()
-	if !msg.rules.Concern(from) {
+	if !msg.rules.Concern(from) || msg.trusted && msg.head.Rules == RulesEdited {
 		return fate, nil, nil
 	}
 	msg.Busy()
@@ -104,19 +106,10 @@ func (en *Engine) followRules(msg *message) (fate policy.Action, copies []string
 	case o.Filter != nil:
 		note(o.Filter, "filter")
 		fate = policy.Action{Fate: policy.Route}
-		fate.Channel, fate.Host = filterRoute(o.Filter.Text)
+		to := text.FilterRoute(o.Filter.Text)
+		fate.Channel, fate.Host = to.Channel, to.Host
 	}
 	return fate, o.Copies, nil
-}
-
-// filterRoute returns where a FILTER action of a content rule sends mail, which is written as those
-// of access and CONTENTFILTER; another transport of Postfix is a channel of that name.
-func filterRoute(value string) (channel, host string) {
-	to, err := text.ParseFilter(value)
-	if err != nil {
-		return contentrules.Route(value)
-	}
-	return to.Channel, to.Host
 }
 
 // scan looks at a message as far as there are rules.

@@ -138,6 +138,20 @@ func (l *Message) replace(body *Spool) (old *Spool) {
 	return old
 }
 
+// Edit has edit write the body anew to fresh, from the content as it came, and from then on takes
+// what it has written for the body. whole: all of the content is the body.
+func (l *Message) Edit(fresh *Spool, edit func(content io.Reader, whole bool) error) error {
+	r, err := l.original.From(0)
+	if err != nil {
+		return err
+	}
+	if err := edit(r, l.from == 0); err != nil {
+		return err
+	}
+	l.replace(fresh)
+	return nil
+}
+
 // Write writes header and body.
 func (l *Message) Write(w io.Writer) error {
 	line := true // the next byte begins a line

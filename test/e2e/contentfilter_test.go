@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	life "zmailer/internal/admin/trace"
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/rig"
@@ -113,6 +114,23 @@ func TestMailPassesAFilterOnceWhoeverIsKilled(t *testing.T) {
 		assert.Equal(t, strings.Count(text, "by mta.example with "), 2, "our Received fields")
 		assert.Equal(t, strings.Count(text, "by bench.example "), 1, "Received fields of the filter")
 	}
+
+	// A search finds both messages of a mail, before the filter and after it, as one. This filter knows
+	// no XFORWARD: the router takes the ID from our Received field.
+	event(t, s, "delivered", "rcpt", "two@sink.example", "channel", "smtp")
+	log := logFile(t, s)
+	for _, word := range []string{"two@sink.example", event(t, s, "accepted", "rcpts", "1").Get("id")} {
+		found := lives(t, s, "--log", log, word)
+		assert.Equal(t, len(found), 1, word)
+		assert.Equal(t, len(found[0].Caused), 1, word)
+		c := found[0].Caused[0]
+		if c.Kind != life.Filtered || c.Life == nil || c.Life.Origin == nil || c.Life.Origin.ID != found[0].ID || c.Life.Recipients[0].State != life.Delivered {
+			t.Errorf("%s: %+v", word, c)
+		}
+	}
+	list := strings.Split(strings.TrimSpace(zmctl(t, s, "trace", "--log", log, "two@sink.example")), "\n")
+	assert.Equal(t, len(list), 2, "heading and lines of %q", list)
+	wantIn(t, list[1], "<two@sink.example>", "delivered 2.0.0", "127.0.0.1[127.0.0.1]:")
 }
 
 // The programs are killed while the filter has a message that it has not answered. Where the filter

@@ -1,6 +1,7 @@
 package ecosystem
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"zmailer/internal/admin/trace"
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/rig"
@@ -109,6 +111,18 @@ func TestAmavisFiltersAllMail(t *testing.T) {
 	back := rig.Event(t, s, "accepted", "from", "ann@far.example", "orig-id", first.Get("id"))
 	assert.Equal(t, back.Get("orig-client"), first.Get("client"))
 	assert.Equal(t, back.Get("orig-helo"), first.Get("helo"))
+
+	// A search shows it as one, from its client to alice's mailbox.
+	rig.Event(t, s, "delivered", "id", back.Get("id"))
+	log := filepath.Join(t.TempDir(), "log")
+	write(t, log, s.Log(), 0o600)
+	var life trace.Life
+	assert.Must(t, json.Unmarshal(assert.Get(s.Command("zmctl", "trace", "--json", "--log", log, "ann@far.example").Output())(t), &life))
+	assert.Equal(t, life.ID, first.Get("id"))
+	assert.Equal(t, len(life.Caused), 1, "messages after the filter")
+	if c := life.Caused[0]; c.ID != back.Get("id") || c.Kind != trace.Filtered || c.Life == nil || c.Life.Recipients[0].State != trace.Delivered {
+		t.Errorf("got %+v", c)
+	}
 
 	// A user's mail passes it, too.
 	sub := s.Command("submit", "-f", "alice@mx.example.org", "bob@far.example")

@@ -14,6 +14,10 @@ import (
 // of which this is a report or copy.
 func FromLog(l *logging.Line, id string) (s Step, ok bool) {
 	of := l.Get("id")
+	if of != id && l.Get("orig-id") == id && (l.Event == "accepted" || l.Event == "routed") {
+		return Step{Time: l.Time, Event: Filtered, Told: []string{Log}, Program: l.Program, Other: of, Kind: Filtered,
+			Text: "the content filter has given it back, as " + of}, true
+	}
 	if of != id {
 		if l.Get("report") != id && l.Get("copy") != id {
 			return Step{}, false
@@ -37,9 +41,10 @@ func FromLog(l *logging.Line, id string) (s Step, ok bool) {
 			TLS: l.Get("tls"), Cipher: l.Get("cipher"), Verified: l.Get("verified")}
 		if client := l.Get("orig-client"); client != "" {
 			s.in.Through, s.in.Client, s.in.ClientName, s.in.Helo = s.in.Client, client, l.Get("orig-client-name"), l.Get("orig-helo")
-			s.in.OriginalID = l.Get("orig-id")
 		}
+		s.in.OriginalID = l.Get("orig-id")
 	case "routed", "queued":
+		s.in.OriginalID = l.Get("orig-id")
 		s.in.MessageID = l.Get("message-id")
 	default:
 		s.TLS, s.Cipher, s.Verified = l.Get("tls"), l.Get("cipher"), l.Get("verified")

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"zmailer/internal/run/logging"
 )
 
 // alike is how far apart two sources may report the same step.
@@ -82,6 +84,9 @@ func (s *Step) also(o *Step) {
 func New(id string, accepted time.Time, steps []Step, until time.Time) *Life {
 	l := &Life{ID: id, Accepted: accepted, Steps: merge(steps), Recipients: []Recipient{}, Told: []string{}}
 	known := 0
+	l.Steps = slices.DeleteFunc(l.Steps, func(s Step) bool { // smtpserver and the router have it
+		return s.Event == Filtered && !l.causes(&s)
+	})
 	for i := range l.Steps {
 		s := &l.Steps[i]
 		for _, t := range s.Told {
@@ -96,6 +101,9 @@ func New(id string, accepted time.Time, steps []Step, until time.Time) *Life {
 				l.From, l.HasFrom = s.from, true
 			}
 			l.HasFrom = l.HasFrom || s.Told[0] == Log
+			if logging.IsSpoolID(s.in.OriginalID) && l.Origin == nil { // else another mail system has named it
+				l.Origin = &Caused{ID: s.in.OriginalID, Kind: Filtered}
+			}
 			l.Size = cmp.Or(l.Size, s.size)
 			if s.Event == "routed" {
 				known = s.count
@@ -164,12 +172,13 @@ func (s *Step) likewise(o *Step) bool {
 		s.Attempt == o.Attempt && s.Who == o.Who && s.Told[0] == o.Told[0] && o.Time.Sub(s.Time) < time.Second
 }
 
-// causes notes a message that a step has brought about.
-func (l *Life) causes(s *Step) {
+// causes notes a message that a step has brought about, and reports whether it is new.
+func (l *Life) causes(s *Step) bool {
 	if s.Other == "" || slices.ContainsFunc(l.Caused, func(c Caused) bool { return c.ID == s.Other }) {
-		return
+		return false
 	}
 	l.Caused = append(l.Caused, Caused{ID: s.Other, Kind: s.Kind})
+	return true
 }
 
 // Settle computes how long each recipient took, those that have no end until now, and when

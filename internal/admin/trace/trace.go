@@ -105,10 +105,14 @@ const (
 	Rerouted  = "rerouted"
 )
 
+// Filtered is the event of a message that the content filter gives back, as another, and what it is to
+// that one.
+const Filtered = "filtered"
+
 // Caused is another message that this one brought about.
 type Caused struct {
 	ID   string `json:"id"`
-	Kind string `json:"kind"` // of a report: failed, delayed, delivered; copy: of recipients that were routed again
+	Kind string `json:"kind"` // of a report: failed, delayed, delivered; copy: of recipients that were routed again; filtered
 	To   string `json:"to,omitempty"`
 	Life *Life  `json:"life,omitempty"`
 }
@@ -150,7 +154,7 @@ type Life struct {
 	// State is that of its files; gone: there are none.
 	State string   `json:"state,omitempty"`
 	Told  []string `json:"told"` // sources that have it
-	// Origin is the message that it is a report on, or a copy of.
+	// Origin is the message that it is a report on, a copy of, or that the content filter had.
 	Origin *Caused `json:"origin,omitempty"`
 
 	Steps      []Step      `json:"steps"`

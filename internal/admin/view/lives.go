@@ -16,7 +16,7 @@ import (
 // Limits on messages that others have caused.
 const (
 	mostCaused   = 20 // messages that one has caused
-	deepestTrace = 3  // a report on a report on a message
+	deepestTrace = 4  // a report on a report on a message that the content filter gave back
 )
 
 // Tracer puts together the lives of messages: from the log, and from their files and the
@@ -97,7 +97,7 @@ func (t *Tracer) life(id postoffice.SpoolID, depth int) *trace.Life {
 	for i := range l.Caused {
 		c := &l.Caused[i]
 		other, err := postoffice.ParseSpoolID(c.ID)
-		if err != nil || i >= mostCaused || depth+1 >= deepestTrace {
+		if err != nil || i >= mostCaused || depth+1 >= deepestTrace && c.Kind != trace.Filtered || depth > deepestTrace+1 {
 			continue
 		}
 		c.Life = t.life(other, depth+1)

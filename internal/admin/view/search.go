@@ -43,17 +43,42 @@ type FoundRow struct {
 	Others    int              // recipients of the message, if Recipient is nil
 }
 
-// Rows returns the recipients of a message that were looked for, most at most.
+// Rows returns the recipients of a message that were looked for, most at most. Of those that the
+// content filter has given back it returns what became of them after that.
 func (q *Search) Rows(l *trace.Life, most int) (rows []FoundRow) {
-	for i := range l.Recipients {
-		if r := &l.Recipients[i]; len(rows) < most && q.Concerns(l, r) {
-			rows = append(rows, FoundRow{Life: l, Recipient: r})
+	for _, one := range chain(l) {
+		after := map[string]bool{} // recipients that are known after the filter
+		for _, behind := range chain(one)[1:] {
+			for i := range behind.Recipients {
+				r := &behind.Recipients[i]
+				after[strings.ToLower(r.Address)], after[strings.ToLower(r.Original)] = true, true
+			}
+		}
+		for i := range one.Recipients {
+			r := &one.Recipients[i]
+			if r.State == trace.Delivered && (after[strings.ToLower(r.Address)] || r.Original != "" && after[strings.ToLower(r.Original)]) {
+				continue
+			}
+			if len(rows) < most && q.Concerns(l, r) {
+				rows = append(rows, FoundRow{Life: one, Recipient: r})
+			}
 		}
 	}
 	if len(rows) == 0 {
 		rows = []FoundRow{{Life: l, Others: len(l.Recipients) + l.Untold}}
 	}
 	return rows
+}
+
+// chain returns a message and what the content filter has given back of it.
+func chain(l *trace.Life) []*trace.Life {
+	list := []*trace.Life{l}
+	for i := range l.Caused {
+		if c := &l.Caused[i]; c.Kind == trace.Filtered && c.Life != nil {
+			list = append(list, chain(c.Life)...)
+		}
+	}
+	return list
 }
 
 const (
@@ -137,6 +162,7 @@ func (t *Tracer) Find(ctx context.Context, q Search) (*Found, error) {
 		ids, f.More = ids[n:], f.More+n
 	}
 	t.keepAbout(ctx, ids, since, &q)
+	ids = t.keepChains(ctx, ids, &q)
 	for _, id := range ids {
 		if ctx.Err() != nil {
 			break // the scan of the log has reported it
@@ -200,7 +226,7 @@ func (t *Tracer) keepAbout(ctx context.Context, ids []string, since time.Time, q
 		if !ok {
 			return nil
 		}
-		for _, key := range [...]string{"id", "report", "copy"} {
+		for _, key := range [...]string{"id", "report", "copy", "orig-id"} {
 			id := l.Get(key)
 			list, wanted := t.lines[id]
 			if wanted && (len(list) < mostSteps || l.Get("rcpt") == "" || q.matches(&l)) {
@@ -209,6 +235,56 @@ func (t *Tracer) keepAbout(ctx context.Context, ids []string, since time.Time, q
 		}
 		return nil
 	}))
+}
+
+// keepChains keeps the lines about messages that the content filter had before or gave back, too. It
+// returns ids without those that are in the life of another, and with those that they are in.
+func (t *Tracer) keepChains(ctx context.Context, ids []string, q *Search) []string {
+	before := map[string]string{} // the message on the way to the filter, by that behind it
+	for range deepestTrace {
+		var more []string
+		since := t.Now
+		want := func(id string) {
+			s, err := postoffice.ParseSpoolID(id)
+			if _, known := t.lines[id]; err != nil || known || len(more) >= mostFound {
+				return
+			}
+			t.lines[id], more = nil, append(more, id)
+			if s.Time().Before(since) {
+				since = s.Time()
+			}
+		}
+		for _, lines := range t.lines {
+			for i := range lines {
+				of, id := lines[i].Get("orig-id"), lines[i].Get("id")
+				if _, err := postoffice.ParseSpoolID(of); err != nil || of == id || lines[i].Event != "accepted" && lines[i].Event != "routed" {
+					continue
+				}
+				before[id] = of
+				want(of)
+				want(id)
+			}
+		}
+		if len(more) == 0 {
+			break
+		}
+		t.keepAbout(ctx, more, since.Add(-time.Minute), q)
+	}
+	if len(before) == 0 {
+		return ids
+	}
+	var list []string
+	for _, id := range ids {
+		for range deepestTrace {
+			if of := before[id]; len(t.lines[of]) > 0 { // else nothing is known of it
+				id = of
+			}
+		}
+		if !slices.Contains(list, id) {
+			list = append(list, id)
+		}
+	}
+	return list
 }
 
 // inQueue returns the messages in the queue that the word fits, for a bounded time.
@@ -243,7 +319,8 @@ func (m *Message) fits(q *Search) bool {
 	return slices.ContainsFunc(m.Recipients, func(r Recipient) bool { return has("rcpt", r.Address) || has("orig-rcpt", r.Original) })
 }
 
-// Concerns reports whether a recipient is one that was looked for; of a message that has the
+// Concerns reports whether a recipient of a message, or of what the content filter has given back of it,
+// is one that was looked for; of a message that has the
 // word elsewhere all are.
 func (q *Search) Concerns(l *trace.Life, r *trace.Recipient) bool {
 	has := func(r *trace.Recipient) bool {
@@ -252,9 +329,11 @@ func (q *Search) Concerns(l *trace.Life, r *trace.Recipient) bool {
 	if has(r) {
 		return true
 	}
-	for i := range l.Recipients {
-		if has(&l.Recipients[i]) {
-			return l.From != "" && q.fits("from", l.From)
+	for _, one := range chain(l) {
+		for i := range one.Recipients {
+			if has(&one.Recipients[i]) {
+				return l.From != "" && q.fits("from", l.From)
+			}
 		}
 	}
 	return true

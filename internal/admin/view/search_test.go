@@ -18,6 +18,7 @@ import (
 	"zmailer/internal/admin/logread"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/logging"
 )
 
 // logged is one message of a log that a test writes.
@@ -112,5 +113,74 @@ func TestOp7SearchFindsExactlyTheMessagesOfAWord(t *testing.T) {
 	}
 	if _, err := tracer.Find(context.Background(), Search{Word: "@"}); err == nil {
 		t.Error("a search for what each line has was made")
+	}
+}
+
+// Op7: what the content filter has given back is found as one with the message that it was before, by
+// what either of them has, in each format of the log. An ID that another mail system has named and IDs
+// that name each other change nothing else.
+func TestOp7SearchFollowsMailThroughTheContentFilter(t *testing.T) {
+	begin := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	id := func(i int) string {
+		return postoffice.SpoolID{Ino: uint64(1000 + i), MTime: begin.Add(time.Duration(i) * time.Second).UnixNano()}.String()
+	}
+	for _, format := range []string{"text", "json", "postfix"} {
+		t.Run(format, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			var b bytes.Buffer
+			line := func(program, word string, args ...any) {
+				r := slog.NewRecord(begin.Add(time.Minute), slog.LevelInfo, word, 0)
+				r.Add(args...)
+				assert.Must(t, assert.Get(logging.New(&b, format, "", program))(t).Handler().Handle(context.Background(), r))
+			}
+			accepted := func(of string, before ...any) {
+				line("smtpserver", "accepted", append([]any{"id", of, "from", "ann@far.example", "size", 9, "rcpts", 1, "client", "192.0.2.7:25"}, before...)...)
+			}
+			delivered := func(of, rcpt, original, channel string) {
+				line("scheduler", "delivered", "id", of, "name", "1-2", "rcpt", rcpt, "channel", channel, "host", "h", "status", "2.0.0", "reply", "250 Ok", "attempt", 1, "orig-rcpt", original)
+			}
+			accepted(id(0))
+			line("router", "routed", "id", id(0), "name", "1-2", "from", "ann@far.example", "rcpts", 2, "size", 9)
+			accepted(id(1), "orig-client", "192.0.2.7:25", "orig-id", id(0))
+			line("router", "routed", "id", id(1), "name", "1-2", "from", "ann@far.example", "rcpts", 1, "size", 9, "orig-id", id(0))
+			delivered(id(0), "sales@mx.example", "", "smtpx")
+			delivered(id(0), "lost@mx.example", "", "smtpx")
+			delivered(id(1), "carol@mx.example", "sales@mx.example", "local")
+			accepted(id(2), "orig-client", "192.0.2.9:25", "orig-id", "4cXyz01")
+			delivered(id(2), "dan@mx.example", "", "local")
+			accepted(id(3), "orig-client", "192.0.2.9:25", "orig-id", id(4))
+			accepted(id(4), "orig-client", "192.0.2.9:25", "orig-id", id(3))
+			delivered(id(4), "eve@mx.example", "", "local")
+			assert.Must(t, os.WriteFile(path, b.Bytes(), 0o600))
+			for word, want := range map[string]string{"carol@mx.example": "carol", "sales@mx.example": "carol", "lost@mx.example": "lost", "dan@mx.example": "dan", "eve@mx.example": "eve"} {
+				tracer := Tracer{Now: begin.Add(time.Hour)}
+				tracer.Read(&logread.Source{File: path})
+				q := Search{Word: word}
+				found := assert.Get(tracer.Find(context.Background(), q))(t)
+				if len(found.Lives) != 1 {
+					t.Fatalf("%s: %d messages", word, len(found.Lives))
+				}
+				l := found.Lives[0]
+				var rows []string
+				for _, row := range q.Rows(l, 10) {
+					if row.Recipient != nil {
+						rows = append(rows, row.Recipient.Address)
+					}
+				}
+				if want == "eve" { // what names each other is shown, in some order, and ends
+					continue
+				}
+				assert.Equal(t, strings.Join(rows, " "), want+"@mx.example", word)
+				if filtered := want == "carol" || want == "lost"; filtered != (len(l.Caused) == 1 && l.Caused[0].ID == id(1) && l.Caused[0].Life != nil) || filtered && l.ID != id(0) {
+					t.Errorf("%s: %s has %+v", word, l.ID, l.Caused)
+				}
+			}
+			tracer := Tracer{Now: begin.Add(time.Hour)}
+			tracer.Read(&logread.Source{File: path})
+			lives := assert.Get(tracer.Trace(context.Background(), []postoffice.SpoolID{assert.Get(postoffice.ParseSpoolID(id(0)))(t), assert.Get(postoffice.ParseSpoolID(id(3)))(t)}))(t)
+			if len(lives) != 2 || len(lives[0].Caused) != 1 || lives[0].Caused[0].Life == nil || lives[0].Caused[0].Life.Origin.ID != id(0) {
+				t.Errorf("got %+v", lives)
+			}
+		})
 	}
 }

@@ -32,7 +32,7 @@ func parsePostfix(s string) (l Line, ok bool) {
 	if l.Program = ours[name]; l.Program == "" {
 		l.Program = name
 	}
-	if id, event, behind := strings.Cut(text, ": "); behind && isSpoolID(id) {
+	if id, event, behind := strings.Cut(text, ": "); behind && IsSpoolID(id) {
 		l.put("id", id)
 		return l, l.postfixMessage(name, event)
 	}
@@ -66,7 +66,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-func isSpoolID(s string) bool {
+// IsSpoolID reports whether a word has the form of a spool ID.
+func IsSpoolID(s string) bool {
 	return len(s) > 3 && s[0] == 'S' && strings.Trim(s, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
@@ -80,6 +81,10 @@ func (l *Line) postfixMessage(program, s string) bool {
 		l.put("client", host)
 		if name != "unknown" {
 			l.put("client-name", name)
+		}
+		if _, original, is := strings.Cut(", "+more, ", orig_queue_id="); is {
+			original, _, _ = strings.Cut(original, ", ")
+			l.put("orig-id", original)
 		}
 		if _, user, is := strings.Cut(more, "sasl_username="); is {
 			l.put("user", user)

@@ -77,6 +77,9 @@ func (r *Router) handOver(c *postoffice.Claim, start time.Time, res route.Result
 			if res.MessageID != "" {
 				list = append(list, slog.String("message-id", res.MessageID))
 			}
+			if res.Before != "" {
+				list = append(list, slog.String("orig-id", res.Before))
+			}
 			switch {
 			case res.Local:
 				list = append(list, slog.Uint64("uid", uint64(res.UID)))

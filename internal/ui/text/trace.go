@@ -37,6 +37,8 @@ func PrintLife(w io.Writer, l *trace.Life, indent string) {
 	line("%s, accepted %s; %s", head, l.Accepted.Local().Format(traceTime), traceEnd(l))
 	if o := l.Origin; o != nil && o.Kind == "copy" {
 		line("It is a copy of %s for recipients that are routed again.", human.Clean(o.ID))
+	} else if o != nil && o.Kind == trace.Filtered {
+		line("It is %s after the content filter.", human.Clean(o.ID))
 	} else if o != nil {
 		line("It is a report (%s) on %s.", human.Clean(o.Kind), human.Clean(o.ID))
 	}
@@ -52,8 +54,16 @@ func PrintLife(w io.Writer, l *trace.Life, indent string) {
 	for i := range l.Caused {
 		c := &l.Caused[i]
 		fmt.Fprintln(w)
+		if c.Kind == trace.Filtered && c.Life != nil {
+			line("The content filter gave it back as another message:")
+			PrintLife(w, c.Life, indent+"    ")
+			continue
+		}
 		what := "a report (" + human.Clean(c.Kind) + ")"
-		if c.Kind == "copy" {
+		switch c.Kind {
+		case trace.Filtered:
+			what = "what the content filter gave back"
+		case "copy":
 			what = "a copy for recipients that are routed again"
 		}
 		if c.Life == nil {

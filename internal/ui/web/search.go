@@ -185,7 +185,7 @@ func (s *searchPage) show(found *view.Found, q *view.Search) {
 	for i := len(found.Lives) - 1; i >= 0; i-- {
 		m := foundMessage{Life: found.Lives[i], Rows: q.Rows(found.Lives[i], searchRows)}
 		if m.Rows[0].Recipient != nil {
-			m.Rest = len(m.Recipients) + m.Untold - len(m.Rows)
+			m.Rest = max(len(m.Recipients)+m.Untold-len(m.Rows), 0)
 		}
 		s.Found = append(s.Found, m)
 	}

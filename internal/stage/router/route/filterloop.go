@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/postoffice"
 )
 
 // A content filter that gives mail back to port 25 instead of REINJECTLISTEN gets all of it again,
@@ -39,6 +40,12 @@ func (en *Engine) filterLoop(msg *message) error {
 
 // isMarked reports whether the uppermost Received field of this host has the mark.
 func (h *header) isMarked(hostname string) bool {
+	_, marked := h.wayToFilter(hostname)
+	return marked
+}
+
+// wayToFilter returns the spool ID in the uppermost Received field of this host, if that has the mark.
+func (h *header) wayToFilter(hostname string) (id string, marked bool) {
 	for i := range h.fields {
 		f := &h.fields[i]
 		if len(f.Name) != len("Received") || !strings.EqualFold(f.Name, "Received") {
@@ -49,7 +56,24 @@ func (h *header) isMarked(hostname string) bool {
 		if by < 0 || by+1 >= len(words) || !strings.EqualFold(words[by+1], hostname) {
 			continue
 		}
-		return strings.Contains(strings.Join(words[by:], " "), toFilter)
+		words = words[by:]
+		if at := slices.Index(words, "id"); at >= 0 && at+1 < len(words) {
+			id = strings.TrimSuffix(words[at+1], ";")
+		}
+		return id, strings.Contains(strings.Join(words, " "), toFilter)
 	}
-	return false
+	return "", false
+}
+
+// beforeFilter returns the spool ID that a message which the content filter has given back had on the
+// way to it; "": it has not passed the filter, or that took our field out.
+func (en *Engine) beforeFilter(msg *message) string {
+	if !msg.trusted || !msg.head.Filtered {
+		return ""
+	}
+	id, marked := msg.header.wayToFilter(en.c.Hostname)
+	if _, err := postoffice.ParseSpoolID(id); err != nil || !marked {
+		return ""
+	}
+	return id
 }

@@ -105,6 +105,7 @@ type Result struct {
 	Panic      any
 	Sender     string // the envelope sender
 	MessageID  string // of the header that is sent; "": it has none that fits on a line
+	Before     string // the spool ID on the way to the content filter, which has given it back
 	Recipients int
 	Report     bool   // it is a report, or from outside: see ledger.Journal.Routed
 	OwnReport  bool   // it is a report
@@ -131,6 +132,9 @@ func (en *Engine) Route(ctx context.Context, waiter table.Waiter, c *postoffice.
 	r.Aside, r.Err = w.steps(&msg)
 	r.Sender, r.Recipients, r.Report = msg.senderText(), msg.rcpts, msg.external || msg.trusted && msg.head.ErrorMsg
 	r.Local, r.OwnReport, r.UID = !r.Report, r.Report && !msg.external, msg.uid
+	if msg.head != nil {
+		r.Before = en.beforeFilter(&msg)
+	}
 	if msg.ident != msg.id {
 		r.MessageID = msg.ident
 	}

@@ -28,6 +28,9 @@ type dovecot struct {
 	ca                    *peer.CA
 }
 
+// debianServices has the listeners that Dovecot has on Debian without any configuration.
+const debianServices = "/usr/share/dovecot/conf.d/10-master.conf"
+
 func startDovecot(t *testing.T) *dovecot {
 	t.Helper()
 	rig.Needs(t, "/usr/sbin/dovecot", "/usr/lib/dovecot/lmtp", "/usr/lib/dovecot/imap")
@@ -39,7 +42,7 @@ func startDovecot(t *testing.T) *dovecot {
 	d.submission, _ = freePort(t)
 	cert, key := d.ca.Pair("mx.shop.example")
 	pair := append(assert.Get(os.ReadFile(key))(t), assert.Get(os.ReadFile(cert))(t)...)
-	d.page = readPage(t, "dovecot.md", "/var/vmail", d.vmail, "/run/dovecot/lmtp", d.dir+"/lmtp", "/run/zmailer/auth", d.dir+"/auth",
+	d.page = readPage(t, "dovecot.md", "/var/vmail", d.vmail, "/run/dovecot/lmtp", d.dir+"/run/lmtp", "/run/zmailer/auth", d.dir+"/auth",
 		"/etc/dovecot/users", d.dir+"/users", "group = zmailer", "group = root", "0.0.0.0:587", d.submission,
 		"/etc/zmailer/certs/mx.shop.example.pem", write(t, d.dir+"/tls.pem", string(pair), 0o640))
 	var users strings.Builder
@@ -48,7 +51,8 @@ func startDovecot(t *testing.T) *dovecot {
 		fmt.Fprintf(&users, "%s@shop.example:%s\n", user, strings.TrimSpace(string(hash)))
 	}
 	write(t, d.dir+"/users", users.String(), 0o644)
-	conf := d.get(t, "/etc/dovecot/local.conf") + strings.ReplaceAll(`
+	// Debian's own file comes first, as where the page's file is read.
+	conf := "!include_try " + debianServices + "\n" + d.get(t, "/etc/dovecot/local.conf") + strings.ReplaceAll(`
 base_dir = DIR/run
 state_dir = DIR/state
 log_path = DIR/log

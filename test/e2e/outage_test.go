@@ -15,6 +15,22 @@ import (
 	"zmailer/test/suite"
 )
 
+// Op1: a log that cannot be opened is found by check-config, and a restart leaves alone what runs.
+func TestOp1RestartWithoutALogLeavesTheDaemonsAlone(t *testing.T) {
+	t.Parallel()
+	s := prepare(t, nil, func(s *suite.Suite) { s.Settings = map[string]string{"LOGFILE": s.Dir + "/logs/log"} })
+	t.Cleanup(func() { call(t, s, "zmctl", "stop", "--direct") })
+	exits(t, s, 0, "zmctl", "start", "--direct")
+	before := oneOf(t, s, "scheduler").Pid
+	configure(t, s, "zmailer.conf", strings.Replace(read(t, s.Config()), "/logs/log", "/no/such/log", 1))
+	wantIn(t, exits(t, s, config.ExitConfig, "zmctl", "check-config"), "LOGFILE=")
+	exits(t, s, config.ExitConfig, "zmctl", "restart", "--direct")
+	assert.Equal(t, oneOf(t, s, "scheduler").Pid, before)
+	if _, err := os.Stat(s.Dir + "/logs/log"); err != nil {
+		t.Error(err)
+	}
+}
+
 // reloadLine is what a unit runs before it sends SIGHUP.
 var reloadLine = regexp.MustCompile(`(?m)^ExecReload=\S*/zmctl --config \S+ (check-config.*)$`)
 

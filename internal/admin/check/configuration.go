@@ -23,6 +23,7 @@ import (
 	"zmailer/internal/run/helper"
 	"zmailer/internal/run/human"
 	"zmailer/internal/run/keys"
+	"zmailer/internal/run/logfile"
 	"zmailer/internal/stage/mailbox"
 	"zmailer/internal/stage/router"
 	"zmailer/internal/stage/router/route"
@@ -83,6 +84,11 @@ func checkCommon(c *config.Config) error {
 		w := *w
 		w.Warning = true
 		odd = append(odd, &w)
+	}
+	if path := c.String("LOGFILE", ""); path != "" {
+		if err := logfile.Check(path); err != nil {
+			odd = append(odd, c.Invalid("LOGFILE", "cannot be used", err))
+		}
 	}
 	return errors.Join(append(odd, confine.Check(c))...)
 }

@@ -27,11 +27,11 @@ type LaunchError struct {
 
 func (e *LaunchError) Error() string { return "zmctl run has ended; its output:\n" + e.Output }
 
-// launch starts a zmctl run in the background and waits until its daemons are ready.
-func (s *Service) launch(ctx context.Context) error {
+// prepare checks what a launch needs, and returns the log.
+func (s *Service) prepare() (*os.File, error) {
 	for _, name := range Daemons() {
 		if _, err := Program(name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	dir := s.Settings.PostOffice()
@@ -41,12 +41,19 @@ func (s *Service) launch(ctx context.Context) error {
 	}
 	log, err := logfile.OpenFile(path, inPostoffice(path, dir))
 	if err != nil {
-		return s.Settings.Invalid("LOGFILE", "cannot be used", err)
+		return nil, s.Settings.Invalid("LOGFILE", "cannot be used", err)
 	}
-	defer log.Close()
 	if err := giveToOwner(log, dir); err != nil {
-		return err
+		return nil, errors.Join(err, log.Close())
 	}
+	return log, nil
+}
+
+// launch starts a zmctl run in the background and waits until its daemons are ready. It closes the
+// log, which prepare has opened.
+func (s *Service) launch(ctx context.Context, log *os.File) error {
+	defer log.Close()
+	path := log.Name()
 	before, err := log.Stat()
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)

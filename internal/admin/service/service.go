@@ -117,7 +117,11 @@ func (s *Service) Start(ctx context.Context, names []string, out io.Writer) erro
 	case len(names) > 0 && len(names) < len(Daemons()):
 		return fmt.Errorf("%w; zmctl start starts it with all daemons", ErrNoRun)
 	}
-	return s.launch(ctx)
+	log, err := s.prepare()
+	if err != nil {
+		return err
+	}
+	return s.launch(ctx, log)
 }
 
 // Stop stops daemons, all if none is named, and waits until they have ended.
@@ -145,10 +149,15 @@ func (s *Service) Restart(ctx context.Context, names []string, out io.Writer) er
 	case err != nil:
 		return err
 	case a.Background && len(names) == 0:
-		if _, err := s.ask(ctx, Request{Do: "stop"}); err != nil {
+		// What would keep it from being started leaves alone what runs.
+		log, err := s.prepare()
+		if err != nil {
 			return err
 		}
-		return s.launch(ctx)
+		if _, err := s.ask(ctx, Request{Do: "stop"}); err != nil {
+			return errors.Join(err, log.Close())
+		}
+		return s.launch(ctx, log)
 	}
 	_, err = s.ask(ctx, Request{Do: "restart", Daemons: names})
 	return err

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -62,13 +63,43 @@ func Open(path string, own bool, lost func(lines int) []byte) (*File, error) {
 // Linked is the end of the name that a log gets when somebody has given it another name.
 const Linked = ".linked"
 
-// OpenFile opens a log for append, made if it is missing. With own it is a file that only the
+// modeOfDir is the mode of a directory that is made for a log, as those in /var/log have it.
+const modeOfDir = 0o755
+
+// Check reports why a log cannot be opened, as far as that can be seen without making it. Who
+// checks may have fewer rights than who opens it.
+func Check(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return &fs.PathError{Op: "open the log", Path: path, Err: unix.EISDIR}
+	case err == nil || errors.Is(err, fs.ErrPermission):
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	// OpenFile makes the last directory.
+	above := filepath.Dir(filepath.Dir(path))
+	info, err = os.Stat(above)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil
+	case err == nil && !info.IsDir():
+		return &fs.PathError{Op: "open the log in", Path: above, Err: unix.ENOTDIR}
+	}
+	return err
+}
+
+// OpenFile opens a log for append, made if it is missing, with its directory. With own it is a file that only the
 // daemons write: a link, a fifo or the like is refused, and a file that has another name,
 // which may be any file of the system, is renamed to PATH.linked and left alone.
 func OpenFile(path string, own bool) (*os.File, error) {
 	const flag = os.O_WRONLY | os.O_APPEND
 	if !own {
 		f, err := os.OpenFile(path, flag|os.O_CREATE, Mode)
+		if errors.Is(err, fs.ErrNotExist) && os.Mkdir(filepath.Dir(path), modeOfDir) == nil {
+			f, err = os.OpenFile(path, flag|os.O_CREATE, Mode)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("open the log: %w", err)
 		}

@@ -117,6 +117,30 @@ func TestOpenAppends(t *testing.T) {
 	}
 }
 
+// Op1: the directory of a log is made; what Check has no objection to can be opened, and what it
+// refuses cannot.
+func TestOp1LogIsMadeWithItsDirectory(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	assert.Must(t, os.WriteFile(file, nil, 0o600))
+	for path, want := range map[string]bool{
+		filepath.Join(dir, "made", "log"):   true,
+		filepath.Join(dir, "log"):           true,
+		file:                                true,
+		dir:                                 false,
+		filepath.Join(file, "log"):          false,
+		filepath.Join(file, "x", "log"):     false,
+		filepath.Join(dir, "a", "b", "log"): false,
+	} {
+		assert.Equal(t, Check(path) == nil, want, path)
+		f, err := OpenFile(path, false)
+		assert.Equal(t, err == nil, want, path, err)
+		if err == nil {
+			assert.Must(t, f.Close())
+		}
+	}
+}
+
 // A disk that fills up takes a part of a line: the next begins on a line of its own.
 func TestLineBehindATornOneStandsAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")

@@ -91,7 +91,7 @@ func Variables() []Variable {
 		{"SUBMISSIONLISTEN", "", "Addresses, host:port, on which users submit mail after STARTTLS and AUTH; the usual port is 587.", nil, "smtpserver ta-smtp"},
 		{"SUBMISSIONSLISTEN", "", "Addresses, host:port, on which users submit mail after AUTH, with TLS from the start; the usual port is 465; requires TLSCERT.", nil, "smtpserver ta-smtp"},
 		{"LMTPLISTEN", "", "Where other mail systems deliver by LMTP: the path of a Unix socket, which its owner and group may use, or host:port.", nil, "smtpserver"},
-		{"CONTENTFILTER", "", "The content filter that all mail passes after it was accepted: CHANNEL!HOST like smtpx!127.0.0.1:10024, or Postfix's smtp:[127.0.0.1]:10024 (docs/content-filters.md).", nil, "router ta-smtp"},
+		{"CONTENTFILTER", "", "The content filter that all mail passes after it was accepted: CHANNEL!HOST like smtpx!127.0.0.1:10024, or Postfix's smtp:[127.0.0.1]:10024 (docs/content-filters.md).", nil, "scheduler router ta-smtp"},
 		{"REINJECTLISTEN", "", "Addresses, host:port, to which the content filter gives mail back; no rule, check or filter is applied to it there.", nil, "smtpserver ta-smtp"},
 		{"REINJECTNETS", "127.0.0.0/8 ::1/128", "Networks of the content filter: clients of REINJECTLISTEN.", nil, "smtpserver router"},
 		{"TLSCERT", "", "Files with smtpserver's certificates and their chains, PEM; the server name that the client sends (SNI) selects one, otherwise the first is used; changed files are read again.", nil, "smtpserver"},

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/engine"
 	"zmailer/internal/stage/scheduler/store"
+	"zmailer/internal/table/text"
 )
 
 // defaultKeepRemoved is how long messages that an operator removed stay in removed/.
@@ -38,7 +39,7 @@ func ConfigFrom(c *config.Config) (engine.Config, error) {
 		Metrics: metrics.New("scheduler", s.Metrics("scheduler")), Reread: engine.Reread{File: c.Path("scheduler.conf")},
 	}
 	var site store.Site
-	site, out.Alarms = changeable(c, s)
+	site, out.Alarms, out.Filter = changeable(c, s)
 	out.Hostname, out.Postmaster, out.Resolver, out.KeepRemoved = site.Hostname, site.Postmaster, site.Resolver, site.KeepRemoved
 	return out, s.Err()
 }
@@ -71,7 +72,7 @@ func note(c *config.Config, f *conf.File, err error, held bool) {
 }
 
 // changeable reads the settings that a reload may change.
-func changeable(c *config.Config, s *config.Reader) (store.Site, alarm.Limits) {
+func changeable(c *config.Config, s *config.Reader) (store.Site, alarm.Limits, *engine.ContentFilter) {
 	host := s.Hostname()
 	limits, err := alarm.ParseLimits(c.String("ALARMS", ""))
 	s.Use("ALARMS", err)
@@ -79,7 +80,16 @@ func changeable(c *config.Config, s *config.Reader) (store.Site, alarm.Limits) {
 	if !strings.Contains(master, "@") {
 		master += "@" + host
 	}
-	return store.Site{Hostname: host, Postmaster: master, Resolver: c.String("RESOLVER", ""), KeepRemoved: s.Duration("REMOVEDKEEP", defaultKeepRemoved)}, limits
+	return store.Site{Hostname: host, Postmaster: master, Resolver: c.String("RESOLVER", ""), KeepRemoved: s.Duration("REMOVEDKEEP", defaultKeepRemoved)}, limits, contentFilter(c)
+}
+
+// contentFilter returns the next hop of CONTENTFILTER; the router reports what is wrong with it.
+func contentFilter(c *config.Config) *engine.ContentFilter {
+	to, err := text.ParseFilter(c.String("CONTENTFILTER", ""))
+	if err != nil || to.Host == "" {
+		return nil
+	}
+	return engine.NewContentFilter(c.Keeper(), to.Channel, to.Host)
 }
 
 // Reread returns what reads the configuration again for a scheduler that was started with
@@ -109,12 +119,12 @@ func Reread(settings *config.Config, first *conf.File, follow Follower) func(ask
 			return out, nil
 		}
 		s := config.NewReader(c)
-		site, limits := changeable(c, s)
+		site, limits, filter := changeable(c, s)
 		if err := s.Err(); err != nil {
 			follow.Refuse(c.Locate(err))
 			return nil, nil
 		}
-		settings, out.Site, out.Alarms, out.Accept = c, &site, &limits, func() []any { return follow.Accept() }
+		settings, out.Site, out.Alarms, out.Filter, out.Accept = c, &site, &limits, filter, func() []any { return follow.Accept() }
 		return out, nil
 	}
 }

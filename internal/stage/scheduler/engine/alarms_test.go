@@ -2,16 +2,20 @@ package engine
 
 import (
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/assert"
+	"zmailer/internal/run/config"
 	"zmailer/internal/run/logtest"
 	"zmailer/internal/stage/scheduler/thread"
 )
@@ -91,6 +95,11 @@ func TestAlarmsAreRaisedAndCleared(t *testing.T) {
 			assert.Must(t, os.Rename(filepath.Join(r.dir, "planted"), name))
 			return func() { assert.Must(t, os.Remove(name)) }
 		}, alarm.Unusable, "transport/4711"},
+		"a server that gives another daemon no answer": {alarm.Limits{}, func(r *rig) func() {
+			smtpserver := assert.Get(lastgood.Open(r.dir, "smtpserver", slog.New(slog.DiscardHandler)))(r.T)
+			smtpserver.Away("policy:127.0.0.1:1", time.Now(), errors.New("connection refused"), "start it")
+			return func() { smtpserver.Good("policy:127.0.0.1:1", nil, 0, nil) }
+		}, alarm.Refused, "policy:127.0.0.1:1"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -139,5 +148,53 @@ func TestNoProgressIsExpectedOfAFrozenScheduler(t *testing.T) {
 		if got := len(e.stillThreads()); got > 0 == freeze {
 			t.Errorf("frozen %v: %d alarms", freeze, got)
 		}
+	}
+}
+
+// outages is a config.Keeper that counts.
+type outages struct {
+	config.Keeper
+	mu           sync.Mutex
+	begun, ended int
+	reason       string
+}
+
+func (o *outages) Names(string)               {}
+func (o *outages) OutageAfter() time.Duration { return 0 }
+
+func (o *outages) Away(_ string, _ time.Time, reason error, _ string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begun, o.reason = o.begun+1, reason.Error()
+}
+
+func (o *outages) Good(string, []byte, uint32, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended++
+}
+
+// Op4: a content filter that takes no mail is an alarm, until it takes some; other hosts are none.
+func TestOp4ContentFilterThatIsAwayIsAnAlarm(t *testing.T) {
+	t.Parallel()
+	o := &outages{}
+	r := newRig(t, scriptConf("TEST_SLOTS=1", ""), 0, quick)
+	r.config.Filter = NewContentFilter(o, "smtp", "filter")
+	r.start()
+	r.queue("smtp other host3@h")
+	r.wait(1, "msg=delivered", "rcpt=host3@h")
+	assert.Equal(t, o.begun+o.ended, 0, "alarms about another host")
+	r.queue("smtp Filter ok@h")
+	r.wait(1, "msg=delivered", "rcpt=ok@h")
+	assert.Equal(t, o.begun+o.ended, 0, "alarms about a filter that works")
+	r.queue("smtp filter host4@h")
+	r.wait(1, "msg=delivered", "rcpt=host4@h")
+	logtest.Eventually(t, "the alarm ends", func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.ended > 0
+	})
+	if o.begun != 1 || o.ended != 1 || !strings.Contains(o.reason, "connection refused") {
+		t.Errorf("got %+v", o)
 	}
 }

@@ -85,6 +85,9 @@ func (e *attempts) Done(j *agents.Job) {
 	t := v.Thread
 	spent := e.stages(v)
 	round := e.core.End(v, j.Wait, e.now)
+	if f := e.conf.Filter; f.is(t) {
+		f.heard(e.pool.do, round.Host, t.Trouble)
+	}
 	if e.messages.get(m.Number) != m {
 		if round.Left > 0 {
 			e.core.Forget(v)

@@ -34,8 +34,9 @@ type Reread struct {
 // Renewal is what a reload has read.
 type Renewal struct {
 	Conf   *conf.File
-	Site   *store.Site   // nil: as before
-	Alarms *alarm.Limits // nil: as before
+	Site   *store.Site    // nil: as before
+	Alarms *alarm.Limits  // nil: as before
+	Filter *ContentFilter // if Alarms is set
 	// Accept notes that it is used, and returns for the log which settings of zmailer.conf have
 	// changed; nil: zmailer.conf was not read.
 	Accept func() []any
@@ -172,6 +173,9 @@ func (e *reconfiguration) reconfigure(renewal *Renewal) (attrs []any) {
 	}
 	if renewal.Alarms != nil {
 		e.conf.Alarms = *renewal.Alarms
+		if f := renewal.Filter; f == nil || e.conf.Filter == nil || f.channel != e.conf.Filter.channel || f.host != e.conf.Filter.host {
+			e.conf.Filter = f
+		}
 	}
 	old := e.conf.Conf.Current()
 	e.conf.Conf.Replace(next)

@@ -51,6 +51,9 @@ type Config struct {
 	Alarms       alarm.Limits
 	MonitorEvery time.Duration
 
+	// Filter is the next hop of CONTENTFILTER; nil: there is none.
+	Filter *ContentFilter
+
 	// Metrics counts; nil: nothing does.
 	Metrics *metrics.Set
 

@@ -35,12 +35,16 @@ func (q *Server) Measure(set *metrics.Set) (stop func()) {
 		metrics.Family{Name: "zmailer_scheduler_threads", Help: "Hosts of a channel with mail, by the state of their thread.", Labels: append(by, "state")},
 		metrics.Family{Name: "zmailer_scheduler_agents", Help: "Transport agents.", Labels: []string{"clause", "state"}},
 		metrics.Family{Name: "zmailer_suspensions", Help: "Suspensions of deliveries by operators that are in force (docs/suspend.md)."},
-		metrics.Family{Name: "zmailer_alarms", Help: "What needs an operator (docs/alarms.md).", Labels: []string{"kind"}})
+		metrics.Family{Name: "zmailer_alarms", Help: "What needs an operator (docs/alarms.md).", Labels: []string{"kind"}},
+		metrics.Family{Name: "zmailer_alarm_refused_seconds", Help: "How long each file or server that an alarm of the kind refused is about could not be used.", Labels: []string{"subject"}})
 	set.Ask(diskKeep, q.measureDisk,
 		metrics.Family{Name: "zmailer_spool_messages", Help: "Messages in a directory of the postoffice, as ls counts them.", Labels: []string{"directory"}},
 		metrics.Family{Name: "zmailer_spool_oldest_seconds", Help: "Age of the oldest of them; 0 if there is none.", Labels: []string{"directory"}})
 	return set.Serve(q.Dir, socket.ListenAlone, q.Log)
 }
+
+// maxSubjects bounds the subjects of alarms that are named.
+const maxSubjects = 100
 
 // measure puts what the engine has at hand. It looks at all threads, askedAtOnce in a
 // turn, and at no message.
@@ -57,8 +61,14 @@ func (q *Server) measure(put metrics.Put) {
 		for _, k := range []alarm.Kind{alarm.TooOld, alarm.NoProgress, alarm.Orphan, alarm.Duplicate, alarm.Unusable, alarm.Unreported, alarm.Refused, alarm.Certificate} {
 			put("zmailer_alarms", 0, string(k))
 		}
+		subjects := map[string]bool{}
 		for _, a := range st.Alarms {
 			put("zmailer_alarms", 1, string(a.Kind))
+			if subjects[a.Subject] || a.Kind != alarm.Refused || len(subjects) == maxSubjects {
+				continue // of several programs
+			}
+			subjects[a.Subject] = true
+			put("zmailer_alarm_refused_seconds", store.Since(a.Since, v.Now()).Seconds(), a.Subject)
 		}
 	})
 	if err != nil {

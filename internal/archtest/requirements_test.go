@@ -17,13 +17,16 @@ import (
 var update = flag.Bool("update", false, "write the tables of docs/requirements.md and docs/notes/licences.md")
 
 // requirementID is the id of a requirement in a comment or in the name of a test.
-var requirementID = regexp.MustCompile(`\b(?:[MKAZS]\d{1,2}|(?:Test)?(?:Sec|Dur|Loc|Net|Zm|Del|Op|Peer|Atk)\d{1,2})(?:[A-Z]\w*)?\b`)
+var requirementID = regexp.MustCompile(`\b(?:[MKAZS]\d{1,2}|C(?:[1-9]|1[01])|(?:Test)?(?:Sec|Dur|Loc|Net|Zm|Del|Op|Peer|Atk)\d{1,2})(?:[A-Z]\w*)?\b`)
 
 // idsIn returns the ids in a text, without the rest of a test's name.
 func idsIn(text string) []string {
 	var list []string
-	for _, m := range requirementID.FindAllString(text, -1) {
-		m = strings.TrimPrefix(m, "Test")
+	for _, at := range requirementID.FindAllStringIndex(text, -1) {
+		if at[0] > 0 && text[at[0]-1] == '=' {
+			continue // a byte of quoted-printable text
+		}
+		m := strings.TrimPrefix(text[at[0]:at[1]], "Test")
 		digits := strings.IndexAny(m, "0123456789")
 		end := digits
 		for end < len(m) && m[end] >= '0' && m[end] <= '9' {
@@ -35,6 +38,9 @@ func idsIn(text string) []string {
 	}
 	return list
 }
+
+// planned is in place of the test files of a requirement that nothing shows yet.
+const planned = "planned"
 
 // Each id in a comment is explained in docs/requirements.md, and each requirement there names
 // the test files that show it. `go test ./internal/archtest -run Requirements -update` writes
@@ -82,7 +88,10 @@ func TestRequirementsAreExplainedAndShown(t *testing.T) {
 		}
 		written[m[1]] = true
 		files := slices.SortedFunc(maps.Keys(shown[m[1]]), cmp.Compare[string])
-		if len(files) == 0 {
+		switch {
+		case len(files) == 0 && m[3] == planned:
+			return line
+		case len(files) == 0:
 			t.Errorf("no test shows %s: %s", m[1], m[2])
 		}
 		more := ""

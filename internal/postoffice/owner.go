@@ -139,7 +139,7 @@ func (p *OwnerTable) KeepSpares() error {
 func (p *OwnerTable) useSpare(number int) error {
 	for n := range spares {
 		// Crash: a number whose process is dead and that nothing bears, which the scheduler
-		// removes; or the spare file.
+		// removes; or the spare file. Nothing bears the number before it is synced (takeNumber).
 		err := p.fs.RenameNew(spareFile(n+1), ownerFile(number))
 		switch {
 		case err == nil:

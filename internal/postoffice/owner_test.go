@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"zmailer/internal/disk/cutfs"
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/run/assert"
 )
@@ -99,4 +100,73 @@ func TestProcessesStartWithoutAFreeInode(t *testing.T) {
 			t.Errorf("%s is left", name.Name)
 		}
 	}
+}
+
+// K7: wherever the power goes while a process starts with a spare file, that file is a spare one or a
+// dead process's number. A number that was taken is known to be dead, whatever bears it, no one
+// takes it while it is there, and the scheduler removes it and makes the spare file again.
+func TestEveryCutOfATakenSpareFileLeavesASpareOrADeadNumber(t *testing.T) {
+	for _, model := range []cutfs.Model{cutfs.Journal, cutfs.Loose, cutfs.POSIX} {
+		t.Run(model.String(), func(t *testing.T) { cutTakenSpare(t, model) })
+	}
+}
+
+func cutTakenSpare(t *testing.T, model cutfs.Model) {
+	taken := 0
+	start := func() (*cutfs.FS, func()) {
+		base := cutfs.New()
+		base.SetModel(model)
+		assert.Must(t, Init(base))
+		p := assert.Get(Open(Config{FS: base}))(t)
+		assert.Must(t, p.Owners.KeepSpares(), p.fs.SyncDir(Owners))
+		disk := base.Restart(cutfs.KeepAll())
+		p = assert.Get(Open(Config{FS: disk}))(t)
+		p.Owners.fs = withoutInodes{disk}
+		taken = 0
+		return disk, func() {
+			o, err := p.Owners.Take("agent")
+			if err == nil {
+				taken = o.Number()
+			} else if !disk.Dead() {
+				t.Fatalf("uncut: %v", err)
+			}
+		}
+	}
+	everyCut(t, 3, start, func(what string, _ cutfs.Loss, after *cutfs.FS) {
+		p := assert.Get(Open(Config{FS: after}))(t)
+		spare, numbers := 0, map[int]bool{}
+		for _, e := range assert.Get(after.ReadDir(Owners))(t) {
+			number, is := decimal(e.Name)
+			switch n := int(number); {
+			case IsSpare(e.Name):
+				spare++
+			case is:
+				numbers[n] = true
+				if alive, err := p.Owners.Alive(n); err != nil || alive {
+					t.Errorf("%s: owner %d: alive %v, %v", what, n, alive, err)
+				}
+			default:
+				t.Errorf("%s: owners/%s", what, e.Name)
+			}
+		}
+		if spare+len(numbers) != spares || taken != 0 && !numbers[taken] {
+			t.Errorf("%s: %d spare files, numbers %v; number %d was taken", what, spare, numbers, taken)
+		}
+		other := assert.Get(p.Owners.Take("agent"))(t)
+		if numbers[other.Number()] {
+			t.Errorf("%s: number %d has two owners", what, other.Number())
+		}
+		dead, _, err := p.Owners.Sweep(func([]byte) []int { return nil }, nil)
+		assert.Must(t, err)
+		_, removed, err := p.Owners.Sweep(func([]byte) []int { return nil }, dead)
+		assert.Must(t, err, p.Owners.KeepSpares())
+		if len(removed) != len(numbers) {
+			t.Errorf("%s: %d of %d dead numbers are removed", what, len(removed), len(numbers))
+		}
+		for n := range spares {
+			if _, err := after.Stat(spareFile(n + 1)); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
 }

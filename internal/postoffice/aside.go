@@ -251,7 +251,7 @@ func (p *spool) quarantine(name, why string) (to string, err error) {
 	to = base
 	for n := 2; ; n++ {
 		// Crash: the old name or the one in quarantine/, never neither.
-		err = p.move(name, to)
+		err = p.moving(name, to, func() error { return durable.MoveNew(p.fs, name, to) })
 		if !errors.Is(err, ErrOccupied) {
 			break
 		}

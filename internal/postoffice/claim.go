@@ -56,7 +56,7 @@ func (p *RouterQueue) Claim(o *Owner, name string) (*Claim, error) {
 	from := RouterPath(name)
 	mine := Name{Ino: n.Ino, Owner: o.n}
 	// Crash: router/I or router/I-P; a claim of a dead owner is taken over.
-	if err := p.move(from, dir+"/"+mine.String()); err != nil {
+	if err := p.moveOwn(from, dir+"/"+mine.String()); err != nil {
 		return nil, fmt.Errorf("claim %s: %w", name, err)
 	}
 	c, err := p.openClaim(dir, mine)
@@ -80,7 +80,7 @@ func (p *RouterQueue) ClaimWaiting(o *Owner, w Waiting) (*Claim, error) {
 	mine := Name{Ino: w.ID.Ino, Owner: o.n}
 	// Crash: deferred/I.why, or router/I-P, which is given back to router/ and routed in the
 	// usual way: it is deferred again, and given up later.
-	if err := p.move(from, dir+"/"+mine.String()); err != nil {
+	if err := p.moveOwn(from, dir+"/"+mine.String()); err != nil {
 		return nil, fmt.Errorf("claim %s: %w", from, err)
 	}
 	err := p.syncDirs(Deferred, dir)
@@ -96,7 +96,7 @@ func (p *RouterQueue) ClaimWaiting(o *Owner, w Waiting) (*Claim, error) {
 // unclaim ends a claim that is not open: its message gets a name in router/ again.
 func (p *RouterQueue) unclaim(dir string, n Name, to string, cause error) (*Claim, error) {
 	// Crash: the claim, or the message free to be claimed.
-	err := p.move(dir+"/"+n.String(), to)
+	err := p.moveMine(dir+"/"+n.String(), to)
 	if err != nil && !errors.Is(err, ErrGone) {
 		return &Claim{p: p, dir: dir, name: n, text: n.String(), done: true}, errors.Join(cause, err)
 	}
@@ -122,6 +122,11 @@ func (p *RouterQueue) openClaim(dir string, n Name) (*Claim, error) {
 	if !info.Mode.IsRegular() {
 		return nil, errors.Join(fmt.Errorf("claim %s: %w", n, ErrIrregular), f.Close())
 	}
+	if info.Nlink > 1 && p.linked.Load() {
+		if info, err = p.settle(f, dir+"/"+n.String(), info); err != nil {
+			return nil, errors.Join(fmt.Errorf("claim %s: %w", n, err), f.Close())
+		}
+	}
 	if err := p.checkTrust(dir+"/"+n.String(), info); err != nil {
 		if !p.trusts(info.UID) {
 			err = ErrSubmission
@@ -143,7 +148,7 @@ func (p *RouterQueue) openClaim(dir string, n Name) (*Claim, error) {
 		}
 		p.renumber(info, n.Ino)
 		// Crash: a claim under the old or the new name; both are taken over.
-		if err := p.move(dir+"/"+n.String(), dir+"/"+right.String()); err != nil {
+		if err := p.moveOwn(dir+"/"+n.String(), dir+"/"+right.String()); err != nil {
 			return nil, errors.Join(fmt.Errorf("renumber %s: %w", n, err), f.Close())
 		}
 		n = right
@@ -213,11 +218,11 @@ func (c *Claim) HandOver() (string, error) {
 	}
 	// Crash: router/I-P (routed again), or queue/I-P with router/..I-P (the second
 	// rename is finished), or both in place.
-	if err := c.p.move(claim, message); err != nil {
+	if err := c.p.moveOwn(claim, message); err != nil {
 		c.occupied = errors.Is(err, ErrOccupied)
 		return "", fmt.Errorf("hand over %s: %w", c.name, err)
 	}
-	err := c.p.move(work, spec)
+	err := c.p.moveOwn(work, spec)
 	if errors.Is(err, ErrGone) {
 		// A router that took us for dead has finished the rename for us.
 		if there, serr := c.p.exists(spec); serr == nil && there {
@@ -227,7 +232,7 @@ func (c *Claim) HandOver() (string, error) {
 	if err != nil {
 		err = fmt.Errorf("hand over %s: %w", c.name, err)
 		// The message is not lost with its specification: put it back.
-		if berr := c.p.move(message, claim); berr != nil {
+		if berr := c.p.moveOwn(message, claim); berr != nil {
 			c.Close()
 			return "", errors.Join(err, berr)
 		}
@@ -261,7 +266,7 @@ func (c *Claim) forget() {
 // and drops the work file.
 func (c *Claim) aside(verb, dir string, number uint64, end string) error {
 	// Crash: the claim, or the message set aside; a leftover work file is swept.
-	if _, err := c.p.moveIn(c.path(), dir, number, end); err != nil {
+	if _, err := c.p.moveInMine(c.path(), dir, number, end); err != nil {
 		return fmt.Errorf("%s %s: %w", verb, c.name, err)
 	}
 	if dir != c.dir {
@@ -310,7 +315,7 @@ func (c *Claim) EndMissing() error {
 	if rel == "" {
 		// Crash: a work file without a message, which is swept.
 		err = c.p.remove(c.work())
-	} else if err = c.p.move(c.work(), Transport+"/"+rel); errors.Is(err, ErrGone) {
+	} else if err = c.p.moveOwn(c.work(), Transport+"/"+rel); errors.Is(err, ErrGone) {
 		err = nil // Crash: as before, or handed over.
 	}
 	if err != nil {
@@ -368,7 +373,7 @@ func (c *Claim) Panicked(why string, now time.Time, tries int) (name string, try
 	}
 	c.marked = true
 	if try >= tries {
-		name, err = c.p.putAway(c.path(), c.name.Ino)
+		name, err = c.p.putAway(c.p.moveMine, c.path(), c.name.Ino)
 		if err == nil {
 			// Crash: a work file without its message, which is swept.
 			err = c.p.remove(c.work())

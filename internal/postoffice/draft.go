@@ -302,7 +302,7 @@ func (d *Draft) commit() (Accepted, error) {
 		// promised and lost.
 		// Crash: in router/, or in public/ with the execute bit: a whole message that is
 		// taken up, whose submitter tries again.
-		if rerr := d.p.fs.RenameNew(a.Name, d.name); !errors.Is(rerr, fs.ErrNotExist) {
+		if rerr := d.p.renameOwn(a.Name, d.name); !errors.Is(rerr, fs.ErrNotExist) {
 			return Accepted{}, errors.Join(err, rerr)
 		}
 	}
@@ -314,11 +314,11 @@ func (d *Draft) handIn(ino uint64) (string, error) {
 	if d.p.submits {
 		name := Public + "/" + submissionName(randomNumber(), d.dir)
 		// Crash: see commit: PickUp takes the file under either name.
-		return name, d.p.fs.RenameNew(d.name, name)
+		return name, d.p.renameOwn(d.name, name)
 	}
 	name := d.dir + "/" + inodeName(ino)
 	// Crash: see commit.
-	err := d.p.fs.RenameNew(d.name, name)
+	err := d.p.renameMine(d.name, name)
 	if err == nil {
 		return name, nil
 	}
@@ -328,7 +328,7 @@ func (d *Draft) handIn(ino uint64) (string, error) {
 		return "", err
 	}
 	// Crash: see commit.
-	return d.p.moveIn(d.name, d.dir, ino, "")
+	return d.p.moveInMine(d.name, d.dir, ino, "")
 }
 
 // sync makes the file durable, with other drafts' if others wait for the disk too. They
@@ -372,7 +372,7 @@ func (d *Draft) commitFrozen(cause string) (Accepted, error) {
 	}
 	a := Accepted{ID: IDOf(info), Name: Freezer + "/" + inodeName(info.Ino) + "." + CauseWord(cause), Size: info.Size}
 	// Crash: under public/, as before, or in freezer/, whole; no submitter was answered.
-	if err := d.p.move(d.name, a.Name); err != nil {
+	if err := d.p.moveMine(d.name, a.Name); err != nil {
 		return Accepted{}, err
 	}
 	// What Commit leaves to a sweep no one would do here: a rename that the power takes
@@ -385,7 +385,7 @@ func (d *Draft) commitFrozen(cause string) (Accepted, error) {
 	}
 	if err != nil {
 		// Crash: in freezer/ as a message that is offered again, or in public/, swept.
-		return Accepted{}, errors.Join(err, d.p.fs.RenameNew(a.Name, d.name))
+		return Accepted{}, errors.Join(err, d.p.renameOwn(a.Name, d.name))
 	}
 	return a, nil
 }

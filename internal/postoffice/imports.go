@@ -56,7 +56,7 @@ func (p *ImportArea) Submit(name, cause string) (Accepted, error) {
 		dir, end = Freezer, "."+CauseWord(cause)
 	}
 	// Crash: in imports/, named by the record, or where it belongs.
-	if a.Name, err = p.moveIn(from, dir, info.Ino, end); err != nil {
+	if a.Name, err = p.moveInMine(from, dir, info.Ino, end); err != nil {
 		return Accepted{}, fmt.Errorf("submit import: %w", err)
 	}
 	return a, nil

@@ -141,6 +141,10 @@ func (p *OwnerTable) useSpare(number int) error {
 		// Crash: a number whose process is dead and that nothing bears, which the scheduler
 		// removes; or the spare file. Nothing bears the number before it is synced (takeNumber).
 		err := p.fs.RenameNew(spareFile(n+1), ownerFile(number))
+		if errors.Is(err, durable.ErrNoRenameNew) {
+			// Crash: a spare file that the scheduler makes anew. The caller takes its inode.
+			err = p.fs.Remove(spareFile(n + 1))
+		}
 		switch {
 		case err == nil:
 			return nil

@@ -174,6 +174,11 @@ func (p *Submissions) pickUp(name string) (done PickedUp, err error) {
 	if info.Nlink == 0 {
 		return done, ErrGone
 	}
+	if info.Mode.IsRegular() && info.Mode&mark != 0 && info.Nlink > 1 && p.trusts(info.UID) {
+		if info, err = p.endMove(f, name, info); err != nil {
+			return done, err
+		}
+	}
 	if !info.Mode.IsRegular() || info.Nlink != 1 {
 		return done, untrusted(name, info)
 	}
@@ -210,6 +215,28 @@ func (p *Submissions) pickUp(name string) (done PickedUp, err error) {
 	// The message is the pipeline's; an error of close(2) after fsync changes nothing.
 	_ = draft.close()
 	return done, nil
+}
+
+// endMove removes a name in public/ that a daemon was killed before it removed. ErrGone: the
+// file has its other name alone now. ErrUnsettled: that daemon lives.
+func (p *Submissions) endMove(f durable.File, name string, info durable.Info) (durable.Info, error) {
+	if linked, err := p.linksNames(); err != nil || !linked {
+		return info, err
+	}
+	free, err := f.TryLock()
+	if err != nil || !free {
+		return info, errors.Join(err, ErrUnsettled)
+	}
+	moved, err := p.isMoved(name, info)
+	if err != nil {
+		return info, err
+	}
+	// Whoever had the lock, or has claimed the file, may have removed the name meanwhile.
+	named, err := p.fs.Stat(name)
+	if err == nil && (moved || named.Ino != info.Ino) {
+		err = ErrGone
+	}
+	return named, gone(err)
 }
 
 // pickupDir returns the router directory that a submission goes to.
@@ -317,7 +344,7 @@ func (d *Draft) pickUp(f durable.File, info durable.Info, from PickedUp, dir str
 	err = d.p.syncDirs(dirOf(from.From))
 	if err == nil {
 		// Crash: the copy as .pickup, or under its name in the router directory.
-		a.Name, err = d.p.moveIn(d.name, dir, copied.Ino, "")
+		a.Name, err = d.p.moveInMine(d.name, dir, copied.Ino, "")
 	}
 	if err == nil {
 		err = d.p.syncDirs(dir)
@@ -363,6 +390,9 @@ func (p *Submissions) recoverPickup(dir, base string, ino uint64, mtime int64) (
 		return nil, err // its process lives
 	}
 	defer f.Close()
+	if moved, err := p.isMoved(name, info); err != nil || moved {
+		return &Recovered{Action: Swept, Name: name, Detail: "it has its name in the queue"}, err
+	}
 	if err := p.checkTrust(name, info); err != nil {
 		return nil, err
 	}
@@ -384,7 +414,7 @@ func (p *Submissions) recoverPickup(dir, base string, ino uint64, mtime int64) (
 		return &Recovered{Action: Withdrawn, Name: name, Detail: "its submitter has removed it before it was copied"}, p.remove(name)
 	}
 	// Crash: as before, or under its name.
-	to, err := p.moveIn(name, dir, info.Ino, "")
+	to, err := p.moveInMine(name, dir, info.Ino, "")
 	if err != nil {
 		return nil, err
 	}

@@ -366,7 +366,7 @@ func (p *PostOffice) share() error {
 	}
 	if !there {
 		// Crash: router/ is missing. Nothing starts, and the next init makes it and goes on.
-		if err := p.fs.RenameNew(Router, Router0); err != nil {
+		if err := durable.MoveFree(p.fs, Router, Router0); err != nil {
 			return err
 		}
 		if err := p.fs.Mkdir(Router, modeOfRouterDir); err != nil {

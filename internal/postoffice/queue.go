@@ -101,10 +101,10 @@ func (p *DeliveryQueue) Rehash(name string) (string, error) {
 	}
 	// Crash: the message is in its new place, the specification in its old one;
 	// DeliveryQueue.Recover looks for the message at every depth and finishes the move.
-	if err := p.move(Queue+"/"+name, Queue+"/"+to); err != nil && !errors.Is(err, ErrGone) {
+	if err := p.moveOwn(Queue+"/"+name, Queue+"/"+to); err != nil && !errors.Is(err, ErrGone) {
 		return name, fmt.Errorf("rehash %s: %w", name, err)
 	}
-	if err := p.move(Transport+"/"+name, Transport+"/"+to); err != nil {
+	if err := p.moveOwn(Transport+"/"+name, Transport+"/"+to); err != nil {
 		return name, fmt.Errorf("rehash %s: %w", name, err)
 	}
 	return to, nil
@@ -123,7 +123,7 @@ func (p *DeliveryQueue) Reunite(name string) (string, error) {
 		return "", fmt.Errorf("find the message of %s: %w", name, ErrGone)
 	}
 	// Crash: see Rehash.
-	if err := p.move(Transport+"/"+name, Transport+"/"+rel); err != nil {
+	if err := p.moveOwn(Transport+"/"+name, Transport+"/"+rel); err != nil {
 		return "", fmt.Errorf("move %s to its message: %w", name, err)
 	}
 	return rel, nil
@@ -245,7 +245,7 @@ func (p *DeliveryQueue) askStart(host string) error {
 	if err = errors.Join(err, serr, f.Close()); err == nil {
 		// Crash: as before, or the whole request. It is not synced: what it asks for is
 		// asked again.
-		err = p.move(name, Transport+"/"+inodeName(info.Ino))
+		err = p.moveMine(name, Transport+"/"+inodeName(info.Ino))
 	}
 	if err != nil {
 		return errors.Join(err, p.remove(name))

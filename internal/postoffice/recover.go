@@ -175,7 +175,7 @@ func (p *RouterQueue) recoverWork(dir string, n Name, complete func([]byte) bool
 	}
 	if complete(b) {
 		// Crash: as before, or handed over.
-		if err := p.move(work, Transport+"/"+rel); err != nil {
+		if err := p.moveOwn(work, Transport+"/"+rel); err != nil {
 			return nil, err
 		}
 		return &Recovered{Action: HandedOver, Name: Transport + "/" + rel, Detail: "owner " + strconv.Itoa(n.Owner) + " is dead"}, nil
@@ -236,7 +236,7 @@ func (p *RouterQueue) recoverClaim(dir string, n Name, now time.Time, tries int)
 		try, ferr = p.crashes.add(f, Try{id, n.Owner, now, why})
 	}
 	if ferr == nil && try >= tries {
-		to, err := p.putAway(from, ino)
+		to, err := p.putAway(p.move, from, ino)
 		if err != nil {
 			return nil, err
 		}
@@ -258,14 +258,14 @@ func (p *RouterQueue) recoverClaim(dir string, n Name, now time.Time, tries int)
 
 // putAway moves a claim that has ended too many routers to postman/, and the marker
 // away. Should the name be taken there, it goes to deferred/.
-func (p *RouterQueue) putAway(from string, ino uint64) (to string, err error) {
+func (p *RouterQueue) putAway(move func(from, to string) error, from string, ino uint64) (to string, err error) {
 	to = Postman + "/" + inodeName(ino)
 	// Crash: the claim, which is a dead owner's and counted once more, or the message
 	// put away; the marker alone is swept.
-	err = p.move(from, to)
+	err = move(from, to)
 	if errors.Is(err, ErrOccupied) {
 		to = Deferred + "/" + inodeName(ino) + "." + WhyCrash
-		err = p.move(from, to)
+		err = move(from, to)
 	}
 	if err != nil {
 		return "", fmt.Errorf("put %s away: %w", from, err)
@@ -358,7 +358,7 @@ func (p *DeliveryQueue) recoverSpec(name string) (*Recovered, error) {
 		return &Recovered{Action: Completed, Name: name, Detail: "its message is gone"}, nil
 	}
 	// Crash: see Rehash.
-	if err := p.move(Transport+"/"+name, Transport+"/"+rel); err != nil {
+	if err := p.moveOwn(Transport+"/"+name, Transport+"/"+rel); err != nil {
 		return nil, err
 	}
 	return &Recovered{Action: MoveEnded, Name: Transport + "/" + rel, Detail: "from " + name}, nil

@@ -48,7 +48,7 @@ func (p *RemovedArea) Shelve(name string, id SpoolID) (found bool, err error) {
 	kept := removedName(id, removedMessage)
 	// Crash: the specification alone. All of its recipients are final and its history
 	// says removed, so the next look puts it away too.
-	err = p.move(Queue+"/"+name, kept)
+	err = p.moveOwn(Queue+"/"+name, kept)
 	if errors.Is(err, ErrGone) {
 		there, serr := p.exists(kept)
 		if serr != nil || !there {
@@ -63,7 +63,7 @@ func (p *RemovedArea) Shelve(name string, id SpoolID) (found bool, err error) {
 	}
 	if err == nil {
 		// Crash: as before, or both are in removed/.
-		err = p.move(Transport+"/"+name, removedName(id, removedSpec))
+		err = p.moveOwn(Transport+"/"+name, removedName(id, removedSpec))
 	}
 	if err == nil {
 		err = p.syncDirs(dirOf(Transport+"/"+name), Removed)
@@ -81,7 +81,7 @@ func (p *RemovedArea) Unshelve(id SpoolID, base string) (name string, err error)
 	name = p.place(base)
 	// Crash: the specification alone, with open recipients and a history that says
 	// restored: the scheduler takes its message out of removed/, as UnshelveMessage does.
-	if err := p.move(removedName(id, removedSpec), Transport+"/"+name); err != nil {
+	if err := p.moveOwn(removedName(id, removedSpec), Transport+"/"+name); err != nil {
 		return "", fmt.Errorf("put back %s: %w", id, err)
 	}
 	// The message must not be back in queue/ without it: it would be routed again.
@@ -95,7 +95,7 @@ func (p *RemovedArea) Unshelve(id SpoolID, base string) (name string, err error)
 // removed/, nor in queue/.
 func (p *RemovedArea) UnshelveMessage(id SpoolID, name string) error {
 	// Crash: in removed/ or in queue/.
-	err := p.move(removedName(id, removedMessage), Queue+"/"+name)
+	err := p.moveOwn(removedName(id, removedMessage), Queue+"/"+name)
 	if errors.Is(err, ErrGone) {
 		// A scheduler that has seen the specification was faster.
 		if there, serr := p.exists(Queue + "/" + name); serr == nil && there {
@@ -126,7 +126,7 @@ func (p *RemovedArea) PutAway(dir, name string, id SpoolID) error {
 	}
 	if err == nil {
 		// Crash: where it was, or in removed/.
-		err = p.move(dir+"/"+name, removedName(id, last))
+		err = p.moveOwn(dir+"/"+name, removedName(id, last))
 	}
 	if err == nil && IsRouterDir(dir) {
 		// A power loss must not bring it back to where it would be routed.

@@ -103,7 +103,7 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 	}
 	// Crash: message and work file are a hand-over that any router finishes; the old
 	// specification has lost its message and names the recipients as they were.
-	if err := p.move(message, Queue+"/"+to); err != nil {
+	if err := p.moveOwn(message, Queue+"/"+to); err != nil {
 		return "", errors.Join(err, p.remove(work))
 	}
 	if err := p.syncDir(dirOf(Queue + "/" + to)); err != nil {
@@ -114,7 +114,7 @@ func (r *Repair) RenumberQueued(message, spec string, rewrite func(spec []byte, 
 		return "", err
 	}
 	// Crash: the hand-over, or both in place under the new number.
-	if err := p.move(work, Transport+"/"+to); err != nil {
+	if err := p.moveOwn(work, Transport+"/"+to); err != nil {
 		return "", err
 	}
 	return to, p.syncDir(dirOf(Transport + "/" + to))
@@ -166,7 +166,7 @@ func (r *Repair) writeNew(name string, content []byte) error {
 // below queue/.
 func (r *Repair) HandOver(work, rel string) error {
 	// Crash: as before, or handed over.
-	if err := r.p.move(work, Transport+"/"+rel); err != nil {
+	if err := r.p.moveOwn(work, Transport+"/"+rel); err != nil {
 		return fmt.Errorf("hand over %s: %w", work, err)
 	}
 	return nil
@@ -186,7 +186,7 @@ func (r *Repair) Requeue(name string) (claim string, err error) {
 			r.p.renumber(info, was.Ino)
 		}
 		// Crash: the old name, or a dead owner's claim that a router gives back.
-		err = r.p.move(name, claim)
+		err = r.p.moveOwn(name, claim)
 	}
 	if err != nil {
 		return "", fmt.Errorf("requeue %s: %w", name, err)
@@ -214,7 +214,7 @@ func (r *Repair) Unclaim(claim string) error {
 		return fmt.Errorf("give back %s: not a claim", claim)
 	}
 	// Crash: the claim or router/I.
-	if _, err := r.p.moveIn(claim, r.p.routers().first(), n.Ino, ""); err != nil {
+	if _, err := r.p.moveInMine(claim, r.p.routers().first(), n.Ino, ""); err != nil {
 		return fmt.Errorf("give back %s: %w", claim, err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,19 +36,27 @@ type spool struct {
 	removing    func() // see OnRemove
 	// ensured are the directories whose names this process has made durable.
 	ensured sync.Map
+	// linked: the file system was found to have no RenameNew; see links.go.
+	linked atomic.Bool
 }
 
 // move renames to a name that must be free. ErrGone: the source went away.
-// The caller says what a reader finds when the power goes.
+// The caller says what a reader finds when the power goes; where the file system has no
+// RenameNew that may be both names, too. See moveOwn and moveMine.
 func (p *spool) move(from, to string) error {
-	err := p.fs.RenameNew(from, to)
+	return p.moving(from, to, func() error { return p.renameAny(from, to) })
+}
+
+// moving calls a rename, and makes the hash directories that it misses.
+func (p *spool) moving(from, to string, rename func() error) error {
+	err := rename()
 	if errors.Is(err, fs.ErrNotExist) && strings.Contains(to, "/") {
 		// Source or target directory is missing: a hash directory is made on demand.
 		if _, serr := p.fs.Stat(from); serr == nil {
 			if merr := p.makeParents(to); merr != nil {
 				return merr
 			}
-			err = p.fs.RenameNew(from, to)
+			err = rename()
 		}
 	}
 	if errors.Is(err, fs.ErrExist) {
@@ -60,16 +69,25 @@ func (p *spool) move(from, to string) error {
 // file has that name, under a number taken at random: an occupied name costs another name
 // and nothing else. It returns the new path. end follows the number.
 func (p *spool) moveIn(from, dir string, ino uint64, end string) (string, error) {
+	return moveInBy(p.move, from, dir, ino, end)
+}
+
+// moveInMine is moveIn as moveMine is move.
+func (p *spool) moveInMine(from, dir string, ino uint64, end string) (string, error) {
+	return moveInBy(p.moveMine, from, dir, ino, end)
+}
+
+func moveInBy(move func(from, to string) error, from, dir string, ino uint64, end string) (string, error) {
 	to := dir + "/" + inodeName(ino) + end
 	// Crash: the caller's to say: the old name or the new one.
-	err := p.move(from, to)
+	err := move(from, to)
 	for range 8 {
 		if !errors.Is(err, ErrOccupied) {
 			break
 		}
 		to = dir + "/" + inodeName(randomNumber()) + end
 		// Crash: as before.
-		err = p.move(from, to)
+		err = move(from, to)
 	}
 	return to, err
 }
@@ -307,7 +325,7 @@ func (p *spool) hasCopies(info durable.Info) bool {
 	}
 	copies := uint64(0)
 	for _, e := range entries {
-		if e.Ino == info.Ino {
+		if e.Ino == info.Ino && isCopy(e.Name) {
 			copies++
 		}
 	}

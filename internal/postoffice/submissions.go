@@ -55,6 +55,12 @@ func (p *Submissions) submitPrepared(from string) (a Accepted, err error) {
 	}
 	info, err := f.Stat()
 	if err == nil {
+		var moved bool
+		if moved, err = p.isMoved(from, info); err == nil && moved {
+			return a, ErrGone
+		}
+	}
+	if err == nil {
 		err = p.checkTrust(from, info)
 	}
 	if err == nil {
@@ -66,7 +72,7 @@ func (p *Submissions) submitPrepared(from string) (a Accepted, err error) {
 	}
 	a = Accepted{ID: IDOf(info), Size: info.Size}
 	// Crash: the file is under public/ (recorded, submitted again) or router/.
-	a.Name, err = p.moveIn(from, p.routers().first(), info.Ino, "")
+	a.Name, err = p.moveInMine(from, p.routers().first(), info.Ino, "")
 	return a, err
 }
 
@@ -387,7 +393,7 @@ func (p *Submissions) acceptLeft(name string) (*Recovered, error) {
 		return nil, err
 	}
 	// Crash: public/ or router/, see Commit.
-	to, err := p.moveIn(name, p.routers().first(), info.Ino, "")
+	to, err := p.moveInMine(name, p.routers().first(), info.Ino, "")
 	if err != nil {
 		return nil, err
 	}

@@ -48,6 +48,7 @@ type variant struct {
 	model  cutfs.Model
 	strict bool
 	levels [2]int
+	links  bool // no RenameNew and no Exchange
 }
 
 func (v variant) String() string {
@@ -55,7 +56,11 @@ func (v variant) String() string {
 	if v.strict {
 		sync = "strict"
 	}
-	return fmt.Sprintf("%v SYNC=%s levels %d then %d", v.model, sync, v.levels[0], v.levels[1])
+	links := ""
+	if v.links {
+		links = " by links"
+	}
+	return fmt.Sprintf("%v SYNC=%s levels %d then %d%s", v.model, sync, v.levels[0], v.levels[1], links)
 }
 
 // variants: with SYNC=normal a disk that keeps one order, and one whose fsync of a
@@ -66,6 +71,8 @@ var variants = []variant{
 	{model: cutfs.Journal, levels: [2]int{2, 1}},
 	{model: cutfs.Loose, levels: [2]int{0, 2}},
 	{model: cutfs.POSIX, strict: true, levels: [2]int{1, 0}},
+	{model: cutfs.Journal, levels: [2]int{0, 1}, links: true},
+	{model: cutfs.POSIX, strict: true, levels: [2]int{1, 0}, links: true},
 }
 
 // block is how many bytes reach the test disk together: few, so that the small files
@@ -101,6 +108,9 @@ func newDisk(t *testing.T, v variant) *cutfs.FS {
 	disk := cutfs.New()
 	disk.SetModel(v.model)
 	disk.SetBlock(block)
+	if v.links {
+		disk.OnlyLinks()
+	}
 	assert.Must(t, postoffice.Init(disk))
 	return disk
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/cutfs"
+	"zmailer/internal/disk/durable"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/stage/agent"
@@ -251,7 +252,7 @@ func (p *pipeline) putBack() error {
 	for _, e := range frozen {
 		ino, _, _ := strings.Cut(e.Name, ".")
 		// As an operator thaws it, with mv.
-		if err := p.disk.RenameNew(postoffice.Freezer+"/"+e.Name, postoffice.Router+"/"+ino); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := durable.MoveNew(p.disk, postoffice.Freezer+"/"+e.Name, postoffice.Router+"/"+ino); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -10,14 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/hanwen/go-fuse/v2/fs"
-	"github.com/hanwen/go-fuse/v2/fuse"
-
 	"zmailer/internal/run/assert"
+	"zmailer/test/fusefs"
 	"zmailer/test/suite"
 )
 
@@ -30,60 +27,28 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// node shows a directory as it is, but for renames with flags where its system has none.
-type node struct{ fs.LoopbackNode }
-
-// noRename is what the file systems of the kernel do that know no flags of renameat2(2).
-type noRename struct{ node }
-
-func (n *noRename) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
-	if flags != 0 {
-		return syscall.EINVAL
+// system is one whose postoffice is on a FUSE file system.
+func system(t *testing.T, faults fusefs.Faults) *suite.Suite {
+	t.Helper()
+	if why := fusefs.Supported(); why != "" {
+		t.Skip(why)
 	}
-	return n.LoopbackNode.Rename(ctx, name, to, newName, flags)
+	s := &suite.Suite{Bin: bin, Dir: t.TempDir(), Users: []string{"alice", "bob"}}
+	assert.Must(t, s.Init())
+	mount(t, s, faults)
+	return s
 }
 
-// mount shows a directory at another through FUSE.
-func mount(t *testing.T, below, at string, flags bool) {
+// mount puts the postoffice onto a FUSE file system.
+func mount(t *testing.T, s *suite.Suite, faults fusefs.Faults) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root mounts file systems")
-	}
-	if _, err := os.Stat("/dev/fuse"); err != nil {
-		t.Skip("no FUSE: ", err)
-	}
-	root := &fs.LoopbackRoot{Path: below}
-	//lint:ignore SA1019 a node that WrapChild gives would have to unwrap what it renames into
-	root.NewNode = func(data *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
-		if flags {
-			return &node{fs.LoopbackNode{RootData: data}}
-		}
-		return &noRename{node{fs.LoopbackNode{RootData: data}}}
-	}
-	//lint:ignore SA1019 as above
-	root.RootNode = root.NewNode(root, nil, "", nil)
-	server, err := fs.Mount(at, root.RootNode, &fs.Options{MountOptions: fuse.MountOptions{
-		DirectMountStrict: true, FsName: "test", Name: "loopback",
-	}})
+	below := filepath.Join(s.Dir, "below")
+	assert.Must(t, errors.Join(os.Rename(s.PostOffice(), below), os.Mkdir(s.PostOffice(), 0o755)))
+	unmount, err := fusefs.Mount(below, s.PostOffice(), faults)
 	if err != nil {
 		t.Skip("mount: ", err)
 	}
-	t.Cleanup(func() {
-		if err := server.Unmount(); err != nil {
-			_ = syscall.Unmount(at, syscall.MNT_DETACH)
-		}
-	})
-}
-
-// system is one whose postoffice is on a FUSE file system.
-func system(t *testing.T, flags bool) *suite.Suite {
-	t.Helper()
-	s := &suite.Suite{Bin: bin, Dir: t.TempDir(), Users: []string{"alice"}}
-	assert.Must(t, s.Init())
-	below := filepath.Join(s.Dir, "below")
-	assert.Must(t, errors.Join(os.Rename(s.PostOffice(), below), os.Mkdir(s.PostOffice(), 0o755)))
-	mount(t, below, s.PostOffice(), flags)
-	return s
+	t.Cleanup(func() { _ = unmount() })
 }
 
 // run runs a program to its end and returns its exit code and what it wrote.
@@ -107,11 +72,11 @@ func run(t *testing.T, s *suite.Suite, program string, args ...string) (code int
 	return limited.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// Dur4: where a file cannot be renamed without replacing another, no daemon starts: each
+// Dur4: where a file can be moved neither by RENAME_NOREPLACE nor by link, no daemon starts: each
 // ends with the exit code for a bad configuration and names the file system and the remedy,
 // before it takes anything. zmctl check calls it an error.
-func TestDur4DaemonsRefuseAFileSystemWithoutRename(t *testing.T) {
-	s := system(t, false)
+func TestDur4DaemonsRefuseAFileSystemWithoutRenameAndLink(t *testing.T) {
+	s := system(t, fusefs.Faults{NoRenameFlags: true, NoLink: true})
 	for _, daemon := range []string{"smtpserver", "router", "scheduler"} {
 		code, _, stderr := run(t, s, daemon)
 		assert.Equal(t, code, 78, daemon)
@@ -152,7 +117,7 @@ func TestDur4DaemonsRefuseAFileSystemWithoutRename(t *testing.T) {
 // Dur4: a file system that can do what is needed and was not tested is named in a warning by
 // each daemon, which then works; zmctl check says the risk and calls it no problem.
 func TestDur4RiskIsAWarningAtStart(t *testing.T) {
-	s := system(t, true)
+	s := system(t, fusefs.Faults{})
 	if err := s.Start(); err != nil {
 		t.Fatalf("%v\n%s", err, s.Log())
 	}

@@ -21,7 +21,10 @@ func (x *layout) fileSystem() {
 	}
 	r.say("It is on %s.", found.Mount)
 	if found.Unusable != nil {
-		r.wrong(NoRename, "It cannot rename a file without replacing another (%v), so no message can be moved: %s.", found.Unusable, filesystem.Remedy)
+		r.wrong(NoRename, "It can neither rename a file without replacing another nor link it (%v), so no message can be moved: %s.", found.Unusable, filesystem.Remedy)
+	}
+	if found.Links {
+		r.say("It has no RENAME_NOREPLACE: messages are moved by link and unlink (docs/spool.md).")
 	}
 	for _, risk := range found.Risks {
 		r.say("Risk: %s. Remedy: %s.", risk.Text, risk.Remedy)

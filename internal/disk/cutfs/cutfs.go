@@ -81,6 +81,13 @@ func (f *FS) SetClock(now func() time.Time) {
 	f.disk.now = now
 }
 
+// OnlyLinks makes the disk one without RenameNew and Exchange, as GlusterFS is.
+func (f *FS) OnlyLinks() {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	f.disk.onlyLinks = true
+}
+
 // SetUID makes the process that of another user: what it creates belongs to it. Rights
 // are not checked. The default is the user who runs the test.
 func (f *FS) SetUID(uid uint32) {

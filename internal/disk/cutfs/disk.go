@@ -41,8 +41,10 @@ type disk struct {
 	last    time.Time
 	now     func() time.Time
 	procs   int
-	log     []string
-	doing   string // the operation at hand, for the log
+	// onlyLinks: there is no RenameNew and no Exchange; see OnlyLinks.
+	onlyLinks bool
+	log       []string
+	doing     string // the operation at hand, for the log
 }
 
 func (d *disk) process() *FS {

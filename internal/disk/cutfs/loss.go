@@ -145,7 +145,7 @@ func (f *FS) Restart(loss Loss) *FS {
 	old := f.disk
 	d := &disk{
 		files: map[int]*content{}, inodes: map[uint64]bool{}, opens: map[int]int{}, flocks: map[int]*File{},
-		model: old.model, block: old.block, order: newOrder(), early: map[*change]bool{}, freed: map[uint64]int{}, made: old.made,
+		model: old.model, block: old.block, onlyLinks: old.onlyLinks, order: newOrder(), early: map[*change]bool{}, freed: map[uint64]int{}, made: old.made,
 		nextID: old.nextID, last: old.last, now: old.now, procs: old.procs,
 		log: append(slices.Clone(old.log), "restart: "+loss.String()),
 	}

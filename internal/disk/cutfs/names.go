@@ -1,6 +1,7 @@
 package cutfs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 
@@ -119,13 +120,16 @@ func (f *FS) rename(oldname, newname string, fresh bool) error {
 	case err != nil:
 		return err
 	case fresh:
-		return unix.EEXIST
+		return unix.EEXIST // as the kernel does, whatever the file system knows
 	case target == id:
 		return nil // two names of one file: POSIX rename does nothing
 	case d.current.nodes[target].mode.IsDir() && !d.current.nodes[id].mode.IsDir():
 		return unix.EISDIR
 	case d.current.nodes[id].mode.IsDir():
 		return unix.ENOTDIR // onto a directory is not what anybody here needs
+	}
+	if fresh && d.onlyLinks {
+		return fmt.Errorf("%w: %w", durable.ErrNoRenameNew, unix.EINVAL)
 	}
 	if err := f.step("rename %s %s", oldname, newname); err != nil {
 		return err
@@ -156,6 +160,9 @@ func (f *FS) exchange(a, b string) error {
 		return unix.ENOTDIR // no caller exchanges directories
 	case id == other:
 		return nil
+	}
+	if d.onlyLinks {
+		return fmt.Errorf("%w: %w", durable.ErrNoExchange, unix.EINVAL)
 	}
 	if err := f.step("exchange %s %s", a, b); err != nil {
 		return err

@@ -29,13 +29,18 @@ var ErrLocked = errors.New("locked by a live process")
 // ErrNoExchange means that a file system cannot swap two names, as NFS cannot.
 var ErrNoExchange = errors.New("no RENAME_EXCHANGE")
 
+// ErrNoRenameNew means that a file system cannot rename without replacing, as GlusterFS, NFS
+// and CephFS cannot.
+var ErrNoRenameNew = errors.New("no RENAME_NOREPLACE")
+
 // FS is a tree of directories and regular files.
 type FS interface {
 	// Open opens a file with os.O_* flags; perm is used when it creates.
 	Open(name string, flag int, perm fs.FileMode) (File, error)
 	// Rename moves a file, replacing what stood at newname.
 	Rename(oldname, newname string) error
-	// RenameNew moves a file; it fails with fs.ErrExist if newname exists.
+	// RenameNew moves a file; it fails with fs.ErrExist if newname exists. ErrNoRenameNew: the
+	// file system cannot do that, and nothing has changed; see MoveNew.
 	RenameNew(oldname, newname string) error
 	// Exchange swaps the files of two names, in one step. ErrNoExchange: the file system
 	// cannot do that.

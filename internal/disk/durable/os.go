@@ -122,7 +122,16 @@ func (o *OS) RenameNew(oldname, newname string) error {
 	err := o.doBoth(oldname, newname, func(a, b place) error {
 		return unix.Renameat2(a.dir, a.base, b.dir, b.base, unix.RENAME_NOREPLACE)
 	})
+	if isNoFlag(err) {
+		err = fmt.Errorf("%w: %w", ErrNoRenameNew, err)
+	}
 	return o.linkError("rename", oldname, newname, err)
+}
+
+// isNoFlag reports whether an error of renameat2(2) means that the file system or the kernel
+// does not know the flag.
+func isNoFlag(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
 // Exchange implements FS.
@@ -130,7 +139,7 @@ func (o *OS) Exchange(a, b string) error {
 	err := o.doBoth(a, b, func(a, b place) error {
 		return unix.Renameat2(a.dir, a.base, b.dir, b.base, unix.RENAME_EXCHANGE)
 	})
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
+	if isNoFlag(err) {
 		err = fmt.Errorf("%w: %w", ErrNoExchange, err)
 	}
 	return o.linkError("exchange", a, b, err)

@@ -128,7 +128,10 @@ func (m Mount) Risks(strict bool) []Risk {
 	add := func(text, remedy string) { list = append(list, Risk{text, remedy}) }
 	const lost = "a loss of power may lose accepted mail"
 	const move = "move the postoffice to ext4 with a journal, xfs or btrfs"
-	kind, _, _ := strings.Cut(m.Kind, ".")
+	kind, of, _ := strings.Cut(m.Kind, ".")
+	if of == "glusterfs" || of == "ceph" {
+		kind = of
+	}
 	switch kind {
 	case "":
 	case "ext3", "ext4":
@@ -155,7 +158,14 @@ func (m Mount) Risks(strict bool) []Risk {
 		add("everything in it is lost when the machine stops", move)
 	case "ext2", "vfat", "msdos", "exfat", "minix", "hfsplus":
 		add("it has no journal: after a loss of power files may be without a name, or in lost+found", move)
-	case "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "afs", "fuse", "fuseblk", "glusterfs", "lustre", "gfs2", "ocfs2":
+	case "glusterfs", "ceph", "nfs4":
+		if !strict {
+			add(lost+": fsync of a file need not cover its name there", "set SYNC=strict")
+		}
+		if m.has("soft", "softerr") {
+			add("with soft a call fails while the server is away, and mail is deferred or refused for that", "mount it with hard")
+		}
+	case "nfs", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "fuse", "fuseblk", "lustre", "gfs2", "ocfs2":
 		add("it is not local, or a program's: it has locks and an order of its own, on which nothing here was tested", move)
 	default:
 		if !strict {
@@ -173,9 +183,6 @@ func (m Mount) Risks(strict bool) []Risk {
 func (m Mount) Renames() bool {
 	return slices.Contains([]string{"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"}, m.Kind)
 }
-
-// ErrNoRenameNew means that a file system cannot rename without replacing.
-var ErrNoRenameNew = errors.New("no RENAME_NOREPLACE")
 
 // probePrefix starts the names of ProbeRename.
 const probePrefix = ".probe."
@@ -195,27 +202,74 @@ func IsProbe(name string) bool {
 // is known, and it returns nil.
 func ProbeRename(f FS, dirs ...string) error {
 	for _, dir := range dirs {
-		from, to := dir+"/"+probeName(), dir+"/"+probeName()
-		if dir == "." {
-			from, to = from[2:], to[2:]
+		if err := TryRenameNew(f, dir); err == nil || errors.Is(err, ErrNoRenameNew) {
+			return err
 		}
+	}
+	return nil
+}
+
+// TryRenameNew is ProbeRename in one directory. An error that is not ErrNoRenameNew means that
+// nothing is known.
+func TryRenameNew(f FS, dir string) error {
+	from, to := dir+"/"+probeName(), dir+"/"+probeName()
+	from, to = strings.TrimPrefix(from, "./"), strings.TrimPrefix(to, "./")
+	tidyProbes(f, dir)
+	// Crash: an empty file, which the next probe removes.
+	file, err := f.Open(from, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_ = file.Close() // nothing was written
+	err = f.RenameNew(from, to)
+	if err == nil {
+		from = to
+	}
+	// Crash: as before.
+	_ = f.Remove(from)
+	return err
+}
+
+// ProbeLink tries what MoveNew does where there is no RenameNew, in the first of some
+// directories in which a file can be made. If no file can be made nothing is known, and it
+// returns nil.
+func ProbeLink(f FS, dirs ...string) error {
+	for _, dir := range dirs {
+		from, to := strings.TrimPrefix(dir+"/"+probeName(), "./"), strings.TrimPrefix(dir+"/"+probeName(), "./")
 		tidyProbes(f, dir)
-		// Crash: an empty file, which the next probe removes.
+		// Crash: an empty file, with one name or two, which the next probe removes.
 		file, err := f.Open(from, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			continue
 		}
 		_ = file.Close() // nothing was written
-		err = f.RenameNew(from, to)
+		err = f.Link(from, to)
 		if err == nil {
-			from = to
+			err = checkLinked(f, from, to)
+			// Crash: as before.
+			_ = f.Remove(to)
 		}
 		// Crash: as before.
 		_ = f.Remove(from)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
-			return fmt.Errorf("%w: %w", ErrNoRenameNew, err)
-		}
-		return nil
+		return err
+	}
+	return nil
+}
+
+func checkLinked(f FS, from, to string) error {
+	a, err := f.Stat(from)
+	if err != nil {
+		return err
+	}
+	b, err := f.Stat(to)
+	if err != nil {
+		return err
+	}
+	if a.Ino != b.Ino || b.Nlink != 2 {
+		return fmt.Errorf("%s and %s are one file, and have the inode numbers %d and %d and %d names", from, to, a.Ino, b.Ino, b.Nlink)
+	}
+	if err := f.Link(from, to); !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("link %s to %s, which is taken: got %w, want EEXIST", from, to, err)
 	}
 	return nil
 }

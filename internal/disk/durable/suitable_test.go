@@ -2,6 +2,7 @@ package durable
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,8 +81,11 @@ func TestDur4UnsuitableFileSystemsAreNamed(t *testing.T) {
 		"overlay":           {mount("overlay", "", "rw,upperdir=/u"), "", ""},
 		"overlay, volatile": {mount("overlay", "", "rw,volatile"), "volatile", "volatile"},
 		"tmpfs":             {mount("tmpfs", "", "rw"), "lost", "lost"},
-		"nfs4":              {mount("nfs4", "", "rw"), "local", "local"},
-		"glusterfs":         {mount("fuse.glusterfs", "", "rw"), "local", "local"},
+		"nfs":               {mount("nfs", "", "rw"), "local", "local"},
+		"nfs4":              {mount("nfs4", "", "rw,hard"), "fsync", ""},
+		"nfs4, soft":        {mount("nfs4", "", "rw,soft"), "soft", "soft"},
+		"glusterfs":         {mount("fuse.glusterfs", "", "rw"), "fsync", ""},
+		"another of FUSE":   {mount("fuse.sshfs", "", "rw"), "local", "local"},
 		"an unknown one":    {mount("jfs", "", "rw"), "not known", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +116,11 @@ type refusing struct {
 }
 
 func (r refusing) RenameNew(from, to string) error {
-	return &os.LinkError{Op: "rename", Old: from, New: to, Err: r.err}
+	err := r.err
+	if isNoFlag(err) {
+		err = fmt.Errorf("%w: %w", ErrNoRenameNew, err)
+	}
+	return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 }
 
 // Dur4: the probe finds the missing rename, leaves nothing behind, takes away what a killed

@@ -10,6 +10,7 @@
 package filesystem
 
 import (
+	"errors"
 	"log/slog"
 
 	"zmailer/internal/disk/durable"
@@ -20,12 +21,14 @@ import (
 type Found struct {
 	durable.Mount
 	Risks []durable.Risk
+	// Links reports that files are moved by link and unlink.
+	Links bool
 	// Unusable is why no message can be moved there; nil: it can be, or could not be tried.
 	Unusable error
 }
 
 // Remedy is what to do where Found.Unusable is set.
-const Remedy = "move the postoffice to a local file system that has renameat2(RENAME_NOREPLACE), as ext4, xfs and btrfs have (docs/durability.md)"
+const Remedy = "move the postoffice to a file system that has renameat2(RENAME_NOREPLACE), as ext4, xfs and btrfs have, or link(2), as GlusterFS, NFS and CephFS have (docs/durability.md)"
 
 // Look finds the file system of a postoffice and tries a rename in it. Where quiet is set
 // it tries none on a kind that is known to have what is needed, and changes nothing there.
@@ -44,7 +47,16 @@ func Look(dir string, strict, quiet bool) (Found, error) {
 	}
 	defer f.Close()
 	// A daemon that is not root may not be able to make names in the first.
-	found.Unusable = durable.ProbeRename(f, ".", "router", "owners")
+	dirs := []string{".", "router", "owners"}
+	found.Unusable = durable.ProbeRename(f, dirs...)
+	if errors.Is(found.Unusable, durable.ErrNoRenameNew) {
+		found.Links = true
+		if err := durable.ProbeLink(f, dirs...); err != nil {
+			found.Unusable = errors.Join(found.Unusable, err)
+		} else {
+			found.Unusable = nil
+		}
+	}
 	return found, nil
 }
 
@@ -58,7 +70,7 @@ func Check(settings *config.Config, log *slog.Logger) error {
 	}
 	if found.Unusable != nil {
 		return &config.Error{File: dir, Reason: "POSTOFFICE cannot be used: " + found.Mount.String() +
-			" cannot rename a file without replacing another, and no message could be moved; " + Remedy, Err: found.Unusable}
+			" can neither rename a file without replacing another nor link it, and no message could be moved; " + Remedy, Err: found.Unusable}
 	}
 	for _, r := range found.Risks {
 		log.Warn("file-system", "dir", dir, "type", found.Kind, "source", found.Source, "mount", found.Point, "reason", r.Text, "advice", r.Remedy)

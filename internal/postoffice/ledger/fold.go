@@ -29,7 +29,7 @@ func rotate(f durable.FS) error {
 	}
 	// Crash: under the old or the new name; both are read. Without the journal the next
 	// writer makes one.
-	err = f.RenameNew(journalName, numbered(next+1))
+	err = durable.MoveFree(f, journalName, numbered(next+1))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("rotate journal: %w", err)
 	}

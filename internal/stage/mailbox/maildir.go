@@ -140,7 +140,7 @@ func moveNew(box durable.FS, from, to string, mode uint32) error {
 		}
 		err = box.RenameNew(from, to)
 	}
-	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+	if !errors.Is(err, durable.ErrNoRenameNew) {
 		return err
 	}
 	// Crash: the message under both names; the one in tmp/ is never read.

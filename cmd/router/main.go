@@ -76,15 +76,18 @@ func run(c *cli.Context) error {
 	}
 	defer logging.Flush(log)
 	follower := keep(c, settings, log)
+	if c.Bool("verify") {
+		return verify(c, settings, log)
+	}
 	cfg, err := router.ConfigFrom(settings)
 	if err != nil {
 		return err
 	}
-	if c.Bool(openFilesFlag) {
+	switch {
+	case c.Bool(openFilesFlag):
 		return openFiles(settings)
-	}
-	if answer := question(c); answer != nil {
-		return answer(c, settings, cfg)
+	case c.Bool("check-config"):
+		return checkConfig(c, settings, cfg)
 	}
 	if err := applyFlags(c, &cfg); err != nil {
 		return err

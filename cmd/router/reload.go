@@ -16,10 +16,10 @@ import (
 func keep(c *cli.Context, settings *config.Config, log *slog.Logger) *lastgood.Follower {
 	switch {
 	case c.Bool("check-config"), c.Bool(openFilesFlag):
-	case question(c) != nil, c.Bool("once"):
+	case c.Bool("verify"), c.Bool("once"):
 		lastgood.Use(settings, "router", log)
 	default:
-		return lastgood.Follow(settings, "router", lastgood.Use(settings, "router", log), log, func() (*config.Config, error) { return config.FromCLI(c) })
+		return lastgood.Follow(settings, "router", lastgood.Use(settings, "router", log), log, lastgood.Reading(c, router.ConfigFrom))
 	}
 	return nil
 }

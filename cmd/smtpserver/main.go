@@ -89,7 +89,7 @@ func run(c *cli.Context) error {
 		return testAccess(c, cfg)
 	}
 	cfg.Service, cfg.Hangup = sdnotify.FromEnvironment(log), config.Hangups()
-	follower := lastgood.Follow(settings, "smtpserver", store, log, func() (*config.Config, error) { return config.FromCLI(c) })
+	follower := lastgood.Follow(settings, "smtpserver", store, log, lastgood.Reading(c, smtpserver.ConfigFrom))
 	cfg.Follow, cfg.Loaded = follower, follower.Settle
 	cfg.Reread = func() (smtpserver.Config, error) { return reread(c, follower, log, opener) }
 	cfg.Privileged = opener.Listen

@@ -75,7 +75,7 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
-	cfg, err := mailbox.ConfigFrom(settings)
+	settings, cfg, err := lastgood.Load(c, settings, lastgood.Root, lastgood.OpenRoot(settings.PostOffice(), log), log, mailbox.ConfigFrom)
 	if err != nil {
 		return err
 	}

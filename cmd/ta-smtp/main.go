@@ -83,7 +83,11 @@ func run(c *cli.Context) error {
 	}
 	defer logging.Flush(log)
 	store := useCopies(settings, log)
-	cfg, err := tasmtp.ConfigFrom(settings)
+	saves := store
+	if c.Bool("probe") {
+		saves = nil
+	}
+	settings, cfg, err := lastgood.Load(c, settings, "ta-smtp", saves, log, tasmtp.ConfigFrom)
 	if err != nil {
 		return err
 	}

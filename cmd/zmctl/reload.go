@@ -71,6 +71,7 @@ func runReload(c *cli.Context) error {
 		names = service.Daemons()
 	}
 	forgetUnnamed(settings)
+	lastgood.Approve(settings, slog.New(slog.DiscardHandler))
 	before := service.ReadingOf(settings, append(slices.Clone(names), service.Supervisor))
 	at := lastgood.Now()
 	asked, err := service.New(c.Context, settings, p, false).HangUp(c.Context, slices.DeleteFunc(slices.Clone(names), isScheduler), c.App.Writer)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"zmailer/internal/admin/check"
 	"zmailer/internal/admin/service"
+	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
 )
 
@@ -61,6 +63,7 @@ func runDaemons(c *cli.Context) error {
 	if err := ensurePostoffice(c, settings); err != nil {
 		return err
 	}
+	lastgood.Approve(settings, slog.New(slog.DiscardHandler))
 	po, dir, err := open(c)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -102,6 +103,7 @@ func runService(c *cli.Context, do func(*service.Service, context.Context, []str
 		if err := ensurePostoffice(c, settings); err != nil {
 			return err
 		}
+		lastgood.Approve(settings, slog.New(slog.DiscardHandler))
 	}
 	po, _, err := open(c)
 	if err != nil {

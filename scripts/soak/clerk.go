@@ -96,14 +96,14 @@ func (s *soak) killed(after time.Duration, args ...string) (string, int, error) 
 	cmd := s.mail.Command("zmctl", args...)
 	timed := exec.CommandContext(ctx, cmd.Path, cmd.Args[1:]...)
 	timed.Env = cmd.Env
-	out, err := timed.CombinedOutput()
+	out, err := said(timed)
 	if timed.ProcessState == nil {
 		if ctx.Err() != nil {
 			return "", -1, nil // before it had begun
 		}
 		return "", -1, err
 	}
-	return string(out), timed.ProcessState.ExitCode(), nil
+	return out, timed.ProcessState.ExitCode(), nil
 }
 
 // takeBack ends what the clerks have ordered: what was removed comes back, and nothing is

@@ -192,11 +192,11 @@ func (s *soak) awaitScheduler() error {
 }
 
 // zmctl runs zmctl and gives what it says and its exit code; -1: a signal ended it, or
-// zmailer.conf was bad, with which no command does anything.
+// zmailer.conf was bad, with which no command changes anything.
 func (s *soak) zmctl(args ...string) (string, int, error) {
 	bad := s.bad.Load()
 	cmd := s.mail.Command("zmctl", args...)
-	out, err := cmd.CombinedOutput()
+	out, err := said(cmd)
 	if _, ended := err.(*exec.ExitError); err != nil && !ended {
 		return "", -1, err
 	}
@@ -204,5 +204,20 @@ func (s *soak) zmctl(args ...string) (string, int, error) {
 	if code == config.ExitConfig && (bad%2 == 1 || bad != s.bad.Load()) {
 		code = -1
 	}
-	return string(out), code, nil
+	return out, code, nil
+}
+
+// said runs a command and gives what it prints. With --json warnings on standard error are left
+// out, which a program that reads the output does not see either.
+func said(cmd *exec.Cmd) (string, error) {
+	var out, warnings strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if slices.Contains(cmd.Args, "--json") {
+		cmd.Stderr = &warnings
+	}
+	err := cmd.Run()
+	if strings.Contains(warnings.String(), "panic:") {
+		out.WriteString(warnings.String())
+	}
+	return out.String(), err
 }

@@ -2,6 +2,7 @@ package lastgood
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -220,7 +221,7 @@ func TestOp1PublishedSettingsAreWholeWhereverThePowerFails(t *testing.T) {
 		disk.CutAfter(cut)
 		written := work(disk)
 		for _, loss := range disk.Losses() {
-			got, err := readFile(disk.Restart(loss), SubmitFile, mostSubmit)
+			got, _, err := readFile(disk.Restart(loss), SubmitFile, mostSubmit)
 			at := 0
 			for i, text := range texts {
 				if string(got) == text {
@@ -256,4 +257,80 @@ func TestOp11HalfWrittenZmailerConfIsNotTaken(t *testing.T) {
 		t.Errorf("it was read %v after it was written", age)
 	}
 	assert.Equal(t, assert.Get(next.Size("MAXSIZE", 0))(t), 8, "MAXSIZE")
+}
+
+// Op11: a program that a daemon has started, and whose settings the daemon does not read, goes by those
+// with which it could be started last while the others cannot be used, and the daemon's alarm names
+// the file until the daemon has read it again.
+func TestOp11SettingsThatTheDaemonDoesNotReadAreHeldByTheProgram(t *testing.T) {
+	s := newSite(t, "MAXSIZE=7\n")
+	f := s.follow("scheduler")
+	t.Setenv(config.DaemonVariable, "scheduler")
+	log := slog.New(slog.DiscardHandler)
+	load := func() (size int64, err error) {
+		s.command(func(c *cli.Context) {
+			var settings *config.Config
+			if settings, err = Settings(c); err == nil {
+				_, size, err = Load(c, settings, "ta-smtp", Use(settings, "ta-smtp", log), log, func(x *config.Config) (int64, error) {
+					size, err := x.Size("MAXSIZE", 0)
+					if size == 13 {
+						err = x.Invalid("MAXSIZE", "cannot be used", nil)
+					}
+					return size, err
+				})
+			}
+		})
+		return size, err
+	}
+	alarms := func() int {
+		disk := assert.Get(durable.NewOS(s.dir))(t)
+		defer disk.Close()
+		return len(Findings(disk, time.Now()))
+	}
+	reload := func(lines string) {
+		s.write(lines)
+		assert.Get(f.Read())(t)
+		f.Accept()
+	}
+	reload("MAXSIZE=13\n") // the daemon does not look at it
+	if size, err := load(); err == nil {
+		t.Errorf("with nothing to go back to: %d", size)
+	}
+	reload("MAXSIZE=8\n")
+	assert.Equal(t, assert.Get(load())(t), 8)
+	reload("MAXSIZE=13\n")
+	assert.Equal(t, assert.Get(load())(t), 8)
+	assert.Equal(t, alarms(), 1)
+	reload("MAXSIZE=9\n")
+	assert.Equal(t, alarms(), 0)
+	assert.Equal(t, assert.Get(load())(t), 9)
+}
+
+// Sec1: root goes by no copy of zmailer.conf that another user could have written, but by its own.
+func TestSec1RootGoesByItsOwnCopies(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	s := newSite(t, "MAXSIZE=7\n")
+	assert.Must(t, os.Chown(s.dir, 1, 1))
+	s.follow("scheduler")
+	log := slog.New(slog.DiscardHandler)
+	good := assert.Get(config.Load(s.file))(t)
+	s.write("MAXSIZE 5\n")
+	if size, _ := s.accepted(); size != -1 {
+		t.Errorf("root goes by the daemon's copy: %d", size)
+	}
+	Approve(good, log)
+	if size, said := s.accepted(); size != 7 || !strings.Contains(said, Root) {
+		t.Errorf("root's own copy: %d, %s", size, said)
+	}
+	own := filepath.Join(s.dir, Dir, Root, name(s.file))
+	assert.Must(t, os.Chmod(own, 0o666))
+	if size, _ := s.accepted(); size != -1 {
+		t.Errorf("a copy that others can write: %d", size)
+	}
+	assert.Must(t, errors.Join(os.Chmod(own, 0o600), os.Chown(own, 1, 1)))
+	if size, _ := s.accepted(); size != -1 {
+		t.Errorf("another user's file: %d", size)
+	}
 }

@@ -54,6 +54,19 @@ func Follow(settings *config.Config, program string, store *Store, log *slog.Log
 	return f
 }
 
+// Reading returns what reads the zmailer.conf of a program's flags again, for Follow. What load needs of it
+// must be right, also what takes effect at the next start alone.
+func Reading[T any](c *cli.Context, load func(*config.Config) (T, error)) func() (*config.Config, error) {
+	return func() (*config.Config, error) {
+		next, err := config.FromCLI(c)
+		if err == nil {
+			_, err = load(next)
+			err = next.Locate(err)
+		}
+		return next, err
+	}
+}
+
 // Settle removes copies of files that settings no longer name.
 func (f *Follower) Settle() { f.store.Settle() }
 
@@ -220,18 +233,78 @@ func (f *Follower) note(suffix string) {
 
 // Settings returns those that the flags of a program name. A process that a daemon has started goes
 // by the zmailer.conf that the daemon goes by: what was changed since takes effect at a reload, and
-// a file that cannot be used does no harm until then.
+// a file that cannot be used does no harm until then. Root's processes go by the file itself, unless the
+// daemon is root, too, and while the file cannot be used by the one with which root could start last.
 func Settings(c *cli.Context) (*config.Config, error) {
 	now, err := config.FromCLI(c)
 	daemon := os.Getenv(config.DaemonVariable)
 	if daemon == "" || now == nil || now.File == "" {
 		return now, err
 	}
-	v, ferr := FollowedBy(now.PostOffice(), daemon, now.File)
-	if ferr != nil {
-		return now, err // it is another user's, who cannot read the daemon's copy
+	if used := lastOf(c, now.PostOffice(), now.File, daemon); used != nil {
+		return used, nil
 	}
-	return config.FromCopy(c, v.Current)
+	// This is another user, who cannot read the daemon's copy, or root, who does not trust it.
+	if err != nil {
+		if older := lastOf(c, now.PostOffice(), now.File, Root); older != nil {
+			return older, nil
+		}
+	}
+	return now, err
+}
+
+// Load has load read what a program needs of settings (Settings), and returns the settings that it took.
+// The daemon that has started the program may have taken a zmailer.conf, at a SIGHUP, of which it does
+// not read all. If load refuses that one, the program goes by the copy in the store of a program, with
+// which it could be started last, and the daemon's alarm names the error until the daemon has read
+// zmailer.conf again. saves is where a copy is saved for that; nil: this process saves none.
+func Load[T any](c *cli.Context, settings *config.Config, program string, saves *Store, log *slog.Logger, load func(*config.Config) (T, error)) (*config.Config, T, error) {
+	v, err := load(settings)
+	daemon := os.Getenv(config.DaemonVariable)
+	if daemon == "" || settings.File == "" {
+		return settings, v, err
+	}
+	if err == nil {
+		if saves != nil {
+			saves.Good(settings.File, settings.Source(), uint32(os.Geteuid()), nil)
+		}
+		return settings, v, nil
+	}
+	older := lastOf(c, settings.PostOffice(), settings.File, program)
+	if older == nil {
+		return settings, v, err
+	}
+	older.SetKeeper(settings.Keeper())
+	w, werr := load(older)
+	if werr != nil {
+		return settings, v, err
+	}
+	reason := settings.Locate(err)
+	log.Error("conf-refused", "reason", reason, "advice", "the settings of the last start stay in use; zmctl check-config names every error")
+	if s, oerr := Open(settings.PostOffice(), daemon, log); oerr == nil {
+		s.Bad(settings.File, reason, true)
+		_ = s.Close() // what was written is synced
+	}
+	return older, w, nil
+}
+
+// lastOf returns the settings with which a program of a postoffice could be started last; nil: there
+// are none.
+func lastOf(c *cli.Context, postoffice, file, program string) *config.Config {
+	s, err := Open(postoffice, program, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = s.Close() }() // nothing was written
+	kept := s.lastSettings(file)
+	if kept == nil {
+		return nil
+	}
+	older, err := config.FromCopy(c, kept.Text)
+	if err != nil || older.PostOffice() != postoffice {
+		return nil // an older release's, or a flag is wrong, too
+	}
+	return older
 }
 
 // Accepted returns the settings for a command of an operator: those of zmailer.conf, or, if the file
@@ -247,18 +320,14 @@ func Accepted(c *cli.Context) (*config.Config, error) {
 	if perr != nil {
 		return nil, err
 	}
-	for _, daemon := range []string{"scheduler", "router", "smtpserver"} {
-		v, ferr := FollowedBy(dir, daemon, file)
-		if ferr != nil {
+	for _, program := range []string{"scheduler", "router", "smtpserver", Root} {
+		used := lastOf(c, dir, file, program)
+		if used == nil {
 			continue // it has never run
-		}
-		used, uerr := config.FromCopy(c, v.Current)
-		if uerr != nil || used.PostOffice() != dir {
-			continue // an older release's, or a flag is wrong, too
 		}
 		if _, said := c.App.Metadata[saidUnusable]; !said {
 			c.App.Metadata[saidUnusable] = true
-			for _, err := range append(config.Errors(err), fmt.Errorf("this goes by the zmailer.conf that the %s uses; zmctl check-config names every error", daemon)) {
+			for _, err := range append(config.Errors(err), fmt.Errorf("this goes by the zmailer.conf that was read before, by %s; zmctl check-config names every error", program)) {
 				fmt.Fprintf(c.App.ErrWriter, "%s: warning: %v\n", c.App.Name, err)
 			}
 		}
@@ -296,7 +365,8 @@ type Followed struct {
 // ErrNotFollowed means that a program has saved nothing.
 var ErrNotFollowed = errors.New("the program has not noted its settings")
 
-// FollowedBy returns by what zmailer.conf a daemon of a postoffice goes.
+// FollowedBy returns by what zmailer.conf a daemon of a postoffice goes, for comparisons: DAEMONUSER may
+// have written it.
 func FollowedBy(postoffice, program, file string) (v Followed, err error) {
 	s, err := Open(postoffice, program, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -308,7 +378,7 @@ func FollowedBy(postoffice, program, file string) (v Followed, err error) {
 		return v, ErrNotFollowed
 	}
 	v.Started, v.Current = started.Text, current.Text
-	if b, err := readFile(s.fs, s.dir+"/"+name(file)+answerSuffix, mostBad*2); err == nil {
+	if b, _, err := readFile(s.fs, s.dir+"/"+name(file)+answerSuffix, mostBad*2); err == nil {
 		_ = json.Unmarshal(b, &v.Answer) // a damaged one is none
 	}
 	return v, nil

@@ -134,6 +134,42 @@ func Open(postoffice, program string, log *slog.Logger) (*Store, error) {
 	return New(disk, program, time.Now, log), nil
 }
 
+// Root is the store of root's programs: the zmailer.conf with which they could be started last. Its
+// files belong to root, who goes by no copy that DAEMONUSER could have written: settings name
+// programs to run and files to write.
+const Root = "root"
+
+// OpenRoot opens the store Root for root, and returns nil for others or if that is not possible.
+func OpenRoot(postoffice string, log *slog.Logger) *Store {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	dirs, err := Open(postoffice, Root, log) // which makes the directories
+	if err != nil {
+		return nil // who serves a postoffice reports that
+	}
+	_ = dirs.Close() // nothing was written
+	disk, err := durable.NewOS(postoffice)
+	if err != nil {
+		return nil
+	}
+	// Nothing is given away here, unlike in Open. DAEMONUSER can take names away or put others in
+	// their place, and then there is no copy.
+	disk.Beneath()
+	return New(disk, Root, time.Now, log)
+}
+
+// Approve saves, for root, a zmailer.conf that was checked and is going to be used.
+func Approve(settings *config.Config, log *slog.Logger) {
+	if settings.File == "" {
+		return
+	}
+	if s := OpenRoot(settings.PostOffice(), log); s != nil {
+		s.Good(settings.File, settings.Source(), 0, nil)
+		_ = s.Close() // what was written is synced
+	}
+}
+
 // New returns a store in a directory that is there.
 func New(disk durable.FS, program string, now func() time.Time, log *slog.Logger) *Store {
 	return &Store{fs: disk, dir: Dir + "/" + program, program: program, now: now, log: log,
@@ -173,7 +209,7 @@ func (s *Store) Good(path string, text []byte, uid uint32, _ error) {
 	sum := sha256.Sum256(text)
 	h := head{Path: path, Time: s.now(), UID: uid, Sum: hex.EncodeToString(sum[:]), Until: s.until[path]}
 	if _, known := s.sums[path]; !known {
-		if old, _, err := s.read(n, false); err == nil && old.Path == path && old.UID == uid && old.Until.Equal(h.Until) {
+		if old, err := s.head(n); err == nil && old.Path == path && old.UID == uid && old.Until.Equal(h.Until) {
 			s.sums[path] = old.Sum
 		}
 	}
@@ -269,10 +305,21 @@ func (s *Store) over(path string) {
 }
 
 // Last implements config.Keeper.
-func (s *Store) Last(path string) *config.Kept {
+func (s *Store) Last(path string) *config.Kept { return s.last(path, false) }
+
+// lastSettings returns the copy of a zmailer.conf; nil: there is none, or this process is root and
+// another user could have written it.
+func (s *Store) lastSettings(path string) *config.Kept { return s.last(path, os.Geteuid() == 0) }
+
+// last returns a copy. ofRoot: only one that root alone can have written.
+func (s *Store) last(path string, ofRoot bool) *config.Kept {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, text, err := s.read(name(path), true)
+	b, info, err := readFile(s.fs, s.dir+"/"+name(path), mostCopy)
+	if err != nil || ofRoot && (info.UID != 0 || info.Mode&0o022 != 0) {
+		return nil
+	}
+	h, text, err := parse(b)
 	if err != nil || h.Path != path {
 		return nil
 	}
@@ -462,26 +509,35 @@ func (s *Store) write(file string, content []byte, lock bool) (durable.File, err
 	return f, nil
 }
 
-// read reads a copy, or its first line alone.
-func (s *Store) read(file string, whole bool) (h head, text []byte, err error) {
-	b, err := readFile(s.fs, s.dir+"/"+file, mostCopy)
+// head reads the first line of a copy.
+func (s *Store) head(file string) (head, error) {
+	b, _, err := readFile(s.fs, s.dir+"/"+file, mostCopy)
 	if err != nil {
-		return h, nil, err
+		return head{}, err
 	}
+	h, _, err := parse(b)
+	return h, err
+}
+
+// parse splits a copy.
+func parse(b []byte) (h head, text []byte, err error) {
 	line, text, _ := bytes.Cut(b, []byte("\n"))
-	if !whole {
-		text = nil
-	}
 	return h, text, json.Unmarshal(line, &h)
 }
 
-func readFile(disk durable.FS, file string, most int64) ([]byte, error) {
+// readFile reads a file, and describes what it has read.
+func readFile(disk durable.FS, file string, most int64) ([]byte, durable.Info, error) {
 	f, err := disk.Open(file, os.O_RDONLY, 0)
 	if err != nil {
-		return nil, err
+		return nil, durable.Info{}, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, most))
+	info, err := f.Stat()
+	if err != nil {
+		return nil, info, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, most))
+	return b, info, err
 }
 
 // readNote reads a .bad file. lives: the process that wrote a note of Away runs.
@@ -551,7 +607,7 @@ func finding(disk durable.FS, program, file string, now time.Time) (f Finding, o
 		f = Finding{Program: program, Path: w.Path, Since: w.Since, Reason: w.Reason, Held: w.Held, Away: w.Away, Remedy: w.Remedy}
 		return f, err == nil && (lives || !w.Away)
 	}
-	b, err := readFile(disk, Dir+"/"+program+"/"+file, mostBad*2)
+	b, _, err := readFile(disk, Dir+"/"+program+"/"+file, mostBad*2)
 	if err != nil {
 		return f, false
 	}

@@ -47,7 +47,7 @@ func (f *Follower) publish() {
 	text := append([]byte(submitHead+f.current.File+"\n"), f.started.Lines("POSTOFFICE")...)
 	text = append(append(text, f.current.Lines(SubmitSettings()...)...), submitEnd...)
 	s := f.store
-	if old, err := readFile(s.fs, SubmitFile, mostSubmit); err == nil && bytes.Equal(old, text) {
+	if old, _, err := readFile(s.fs, SubmitFile, mostSubmit); err == nil && bytes.Equal(old, text) {
 		return
 	}
 	s.mu.Lock()

@@ -22,20 +22,20 @@ const (
 
 // whyRestart says in a clause why a reload does not apply a setting.
 var whyRestart = map[string]string{
-	"POSTOFFICE":        "the mail of a running system is in it",
-	"HASHLEVELS":        "the scheduler moves all files of the queue before it serves",
-	"SYNC":              "the postoffice is opened with it",
-	"DAEMONUSER":        "privileges are dropped once",
-	"CONFINE":           landlockReason,
-	"CONFINEPATHS":      landlockReason,
-	"FORWARD":           "the process that opens users' files gets it before privileges are dropped",
-	"ROUTERDIRS":        "the directories are opened, and allowed by the confinement, at the start",
-	"SCHEDULERPOLL":     "the watch of the queue is set up with it",
-	"LOGFILE":           "zmctl run opens it as root",
-	"LOG":               logReason,
-	"LOGFORMAT":         logReason,
-	"LOGLEVEL":          "zmctl run reads zmailer.conf when it is started",
-	"METRICS":           addressReason,
+	"POSTOFFICE":    "the mail of a running system is in it",
+	"HASHLEVELS":    "the scheduler moves all files of the queue before it serves",
+	"SYNC":          "the postoffice is opened with it",
+	"DAEMONUSER":    "privileges are dropped once",
+	"CONFINE":       landlockReason,
+	"CONFINEPATHS":  landlockReason,
+	"FORWARD":       "the process that opens users' files gets it before privileges are dropped",
+	"ROUTERDIRS":    "the directories are opened, and allowed by the confinement, at the start",
+	"SCHEDULERPOLL": "the watch of the queue is set up with it",
+	"LOGFILE":       "zmctl run opens it as root",
+	"LOG":           logReason,
+	"LOGFORMAT":     logReason,
+	"LOGLEVEL":      "zmctl run reads zmailer.conf when it is started",
+	"METRICS":       addressReason,
 }
 
 // Op11: one table has, for each setting, the programs to which a reload applies it and those that

@@ -61,6 +61,7 @@ func rulesFrom(s *config.Reader) rules.Config {
 	if strings.ContainsAny(out.Subaddress, "@\" \t") {
 		s.Use("SUBADDRESS", errors.New("a blank, quote or @ parts no user and tag"))
 	}
+	s.Use("FORWARD", rules.CheckForward(out.Forward))
 	out.Classes = classesFrom(s)
 	return out
 }

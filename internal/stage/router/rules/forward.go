@@ -23,16 +23,20 @@ type forwards struct {
 	said map[string]string // by path: why it was ignored last
 }
 
-// newForwards takes the setting; nil: users have none.
-func newForwards(template string, log *slog.Logger) (*forwards, error) {
+// CheckForward checks a Config's Forward.
+func CheckForward(template string) error {
+	if template != "" && !strings.HasPrefix(template, "~/") && (!filepath.IsAbs(template) || !strings.Contains(template, "%u")) {
+		return errors.New("it is no user's own file: want ~/PATH, or a path from the root with %u in it")
+	}
+	return nil
+}
+
+// newForwards takes the setting, which CheckForward has passed; nil: users have none.
+func newForwards(template string, log *slog.Logger) *forwards {
 	if template == "" {
-		return nil, nil
+		return nil
 	}
-	home := strings.HasPrefix(template, "~/")
-	if !home && (!filepath.IsAbs(template) || !strings.Contains(template, "%u")) {
-		return nil, &config.Error{File: "FORWARD", Reason: fmt.Sprintf("%q is no user's own file: want ~/PATH, or a path from the root with %%u in it", template)}
-	}
-	return &forwards{template: template, log: log, said: map[string]string{}}, nil
+	return &forwards{template: template, log: log, said: map[string]string{}}
 }
 
 // path returns a user's file, and the directory that must be there if it is not.

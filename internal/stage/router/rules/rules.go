@@ -326,14 +326,13 @@ func newTables(c Config) (*Tables, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	forwards, ferr := newForwards(c.Forward, c.Log)
-	err = errors.Join(err, perr, ferr)
+	err = errors.Join(err, perr)
 	t := &Tables{
 		hostname:   hostname,
 		postmaster: postmaster,
 		passwd:     c.Passwd,
 		rolls:      &rolls{now: c.Now, tries: triesToRead, reach: reach{c.Closed}, files: map[string]*roll{}},
-		forwards:   forwards,
+		forwards:   newForwards(c.Forward, c.Log),
 		subaddress: c.Subaddress,
 		extend:     c.Extend,
 		classes:    c.Classes,

@@ -10,13 +10,15 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Listen opens an address. share: others of this user that allow it, too, may overlap.
+// Listen opens an address. 0.0.0.0 is every address of IPv4, [::] every one of IPv6, and an empty
+// host both. share: others of this user that allow it, too, may overlap.
 func Listen(ctx context.Context, addr string, share bool) (net.Listener, error) {
 	// Our own time limits find a dead client; probes would only cost system calls.
 	lc := net.ListenConfig{KeepAlive: -1}
@@ -27,7 +29,20 @@ func Listen(ctx context.Context, addr string, share bool) (net.Listener, error) 
 			return errors.Join(c.Control(func(fd uintptr) { err = setShared(fd, true) }), err)
 		}
 	}
-	return lc.Listen(ctx, "tcp", addr)
+	return lc.Listen(ctx, network(addr), addr)
+}
+
+// network returns what net listens with: with tcp it would take IPv6, too, for 0.0.0.0, so that
+// [::] beside it could not be opened.
+func network(addr string) string {
+	p, err := netip.ParseAddrPort(addr)
+	switch {
+	case err != nil:
+		return "tcp"
+	case p.Addr().Unmap().Is4():
+		return "tcp4"
+	}
+	return "tcp6"
 }
 
 // Share lets other sockets of this user overlap with a TCP listener, or not any more.

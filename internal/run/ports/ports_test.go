@@ -31,6 +31,31 @@ func TestOp11AddressesOverlapWhereBothAllowIt(t *testing.T) {
 	}
 }
 
+// Op11: 0.0.0.0 and [::] are opened beside each other, and each has its clients alone; an empty host
+// has those of both.
+func TestOp11EachFamilyHasItsWildcard(t *testing.T) {
+	ctx := context.Background()
+	dials := func(host, port string) bool {
+		c, err := net.Dial("tcp", net.JoinHostPort(host, port))
+		return err == nil && c.Close() == nil
+	}
+	if l, err := Listen(ctx, "[::1]:0", false); err != nil {
+		t.Skipf("this machine has no IPv6: %v", err)
+	} else {
+		assert.Must(t, l.Close())
+	}
+	four := assert.Get(Listen(ctx, "0.0.0.0:0", false))(t)
+	_, port, _ := net.SplitHostPort(four.Addr().String())
+	assert.Equal(t, [2]bool{dials("127.0.0.1", port), dials("::1", port)}, [2]bool{true, false})
+	six := assert.Get(Listen(ctx, "[::]:"+port, false))(t)
+	assert.Must(t, four.Close())
+	assert.Equal(t, [2]bool{dials("127.0.0.1", port), dials("::1", port)}, [2]bool{false, true})
+	assert.Must(t, six.Close())
+	both := assert.Get(Listen(ctx, ":"+port, false))(t)
+	defer both.Close()
+	assert.Equal(t, [2]bool{dials("127.0.0.1", port), dials("::1", port)}, [2]bool{true, true})
+}
+
 // Op11: connections that wait in a listener are accepted before it is closed.
 func TestOp11WaitingConnectionsAreDrained(t *testing.T) {
 	l := assert.Get(Listen(context.Background(), "127.0.0.1:0", false))(t)

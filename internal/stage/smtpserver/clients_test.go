@@ -171,3 +171,13 @@ func TestOpendkimSignsAndWeVerify(t *testing.T) {
 		verifying.clear()
 	}
 }
+
+// Op7: the log has a client of IPv4 as such, also where the socket is one of IPv6, as that of
+// SMTPLISTEN=:25.
+func TestOp7ClientOfIPv4IsLoggedAsSuch(t *testing.T) {
+	r := start(t, func(c *Config) { c.Listen = on(session.RoleMX, ":0") })
+	r.addrs[0] = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: r.addrs[0].(*net.TCPAddr).Port}
+	r.greeted().from("a@example.net").to("b@example.com").content(plain, "250")
+	r.log.Await(t, "msg=accepted", "client=127.0.0.1:")
+	r.only()
+}

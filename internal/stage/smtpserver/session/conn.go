@@ -60,13 +60,19 @@ func (s *Server) NewConn(c net.Conn, onClose func()) *Conn {
 	n := &Conn{server: s, client: Client{Role: s.Role}, onClose: onClose}
 	n.conn, n.stream, n.config, n.useful = c, c, &s.Config, time.Now()
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		n.client.Addr = tcp.AddrPort()
+		n.client.Addr = plain(tcp)
 		n.peer = n.client.Addr
 	}
 	if tcp, ok := c.LocalAddr().(*net.TCPAddr); ok {
-		n.client.Local = tcp.AddrPort()
+		n.client.Local = plain(tcp)
 	}
 	return n
+}
+
+// plain returns an address; that of IPv4 as such also where a socket of IPv6 has accepted it.
+func plain(a *net.TCPAddr) netip.AddrPort {
+	p := a.AddrPort()
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }
 
 // Trust has the client of the server's own network, or an authenticated one, be as slow as it

@@ -45,7 +45,9 @@ type server struct {
 	addr string
 	tls  *tls.Config
 	sink *peer.Sink
-	key  *domainKey // of messages that are signed; nil: none are
+	// filter is another next hop, where rules send mail; nil: there is none.
+	filter *peer.Sink
+	key    *domainKey // of messages that are signed; nil: none are
 	// aside reports whether the server says that a message was set aside since the last call of
 	// begin: "discarded", "held", or "".
 	begin func(helo string)
@@ -330,6 +332,12 @@ func (s *server) outcome(t *testing.T, c *Case, number int) (facts []string) {
 func (s *server) fate(t *testing.T, id string) []string {
 	t.Helper()
 	for deadline := time.Now().Add(rig.Patience); ; {
+		if s.filter != nil {
+			list := s.filter.Messages()
+			if i := slices.IndexFunc(list, func(m *peer.Message) bool { return bytes.Contains(m.Data, []byte(id)) }); i >= 0 {
+				return append([]string{"filtered"}, describe(list[i], id)...)
+			}
+		}
 		list := s.sink.Messages()
 		i := slices.IndexFunc(list, func(m *peer.Message) bool { return bytes.Contains(m.Data, []byte(id)) })
 		if i >= 0 {

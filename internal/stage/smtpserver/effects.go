@@ -24,23 +24,31 @@ func (t *transaction) prepends() bool {
 	return slices.ContainsFunc(t.policy.Effects, func(e access.Effect) bool { return e.Kind == access.Prepend })
 }
 
-// prepend puts the fields of rules on top of the header, the first one uppermost.
+// prepend puts the fields of rules above our Received field, where Postfix has them and RFC 7208 section
+// 9.1 wants Received-SPF, the first one uppermost. Filters see them.
 func (t *transaction) prepend(m *content.Message) {
-	for _, e := range slices.Backward(t.policy.Effects) {
-		if e.Kind != access.Prepend {
-			continue
+	for _, e := range t.policy.Effects {
+		if e.Kind == access.Prepend {
+			name, _, _ := strings.Cut(e.Text, ":")
+			m.Prepend(envelope.Field{Name: name, Raw: prepended(e)})
 		}
-		name, _, _ := strings.Cut(e.Text, ":")
-		text := session.OneLine(strings.ToValidUTF8(e.Text, "?"))
-		m.Put(envelope.Field{Name: name, Raw: []byte(text + "\n")})
 	}
+}
+
+// prepended returns the field of a rule with its line end.
+func prepended(e access.Effect) []byte {
+	return []byte(session.OneLine(strings.ToValidUTF8(e.Text, "?")) + "\n")
 }
 
 // applyEffects makes the changes of the recipients that rules want. It may be called again
 // when there are more.
 func (t *transaction) applyEffects() {
+	redirected := slices.ContainsFunc(t.policy.Effects, func(e access.Effect) bool { return e.Kind == access.Redirect })
 	for _, e := range t.policy.Effects {
 		to := strings.Trim(e.Text, "<>")
+		if redirected && (e.Kind == access.Filter || e.Kind == access.BCC) {
+			continue // as in Postfix
+		}
 		same := func(r envelope.Recipient) bool { return strings.EqualFold(r.Address, to) }
 		switch e.Kind {
 		case access.Redirect:

@@ -144,13 +144,13 @@ func (t *transaction) spool(c *session.Content) (postoffice.Accepted, error) {
 		err = t.edit(m)
 	}
 	if err == nil {
+		t.prepend(m)
 		err = t.filters.Content(m, t.spoolFile, t.release, t.changes())
 	}
 	if err != nil {
 		return postoffice.Accepted{}, err
 	}
 	t.hold()
-	t.prepend(m)
 	t.applyEffects()
 	switch by := t.discardedBy(); {
 	case by != "":

@@ -50,6 +50,11 @@ func (h *handler) beginRules() {
 	}
 	scanned := rules // a copy: rules would be allocated for each message, if there are any or not
 	t.scan = scanned.Scan(from, h.BodyRulesSize)
+	for _, e := range t.policy.Effects {
+		if e.Kind == access.Prepend {
+			_, _ = t.scan.Write(prepended(e)) // Postfix's header_checks see it, too
+		}
+	}
 }
 
 // scanned gives a piece of the content to the rules. The error is a refusal: the rest of the

@@ -102,7 +102,7 @@ func (en *Engine) followRules(msg *message) (fate policy.Action, copies []string
 	switch {
 	case o.Redirect != nil:
 		note(o.Redirect, "redirect")
-		fate = policy.Action{Fate: policy.Redirect, Addresses: []string{o.Redirect.Text}}
+		return policy.Action{Fate: policy.Redirect, Addresses: []string{o.Redirect.Text}}, nil, nil // and no copies, as in Postfix
 	case o.Filter != nil:
 		note(o.Filter, "filter")
 		fate = policy.Action{Fate: policy.Route}

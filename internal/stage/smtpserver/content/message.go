@@ -105,6 +105,12 @@ func (l *Message) Fields() []envelope.Field { return l.fields }
 // Put puts a field on top.
 func (l *Message) Put(f envelope.Field) { l.insert(0, f) }
 
+// Prepend puts a field above our Received field, below those that are there.
+func (l *Message) Prepend(f envelope.Field) {
+	l.insert(l.above, f)
+	l.above++
+}
+
 // Above returns how many of the first fields are to go above our Received field.
 func (l *Message) Above() int { return l.above }
 

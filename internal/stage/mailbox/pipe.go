@@ -53,7 +53,7 @@ func (m *Mailbox) toPipe(d *agent.Delivery, r *agent.Recipient) agent.Result {
 	if m.creds.root {
 		p.as = &identity{uid: a.uid, gid: a.gid}
 	}
-	l := message{delivery: d, recipient: r, now: m.c.Now(), creds: m.creds, top: m.pipeHead(r)}
+	l := message{delivery: d, recipient: r, all: []*agent.Recipient{r}, now: m.c.Now(), creds: m.creds, top: m.pipeHead(r)}
 	if r.Sent != nil {
 		// It is unknown whether an agent that died has run the program.
 		if err := d.InDoubt(r); err != nil {

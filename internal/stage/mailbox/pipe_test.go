@@ -348,3 +348,13 @@ func TestProgramOfADeadAgentIsInDoubtAndRunAgain(t *testing.T) {
 		t.Errorf("the doubt was not said:\n%s", p.log)
 	}
 }
+
+// M18: a program whose agent is killed while it runs may have done its work: that is recorded before
+// it starts, so that the next agent knows.
+func TestProgramIsRecordedBeforeItRuns(t *testing.T) {
+	p, dir := newPipePost(t), openDir(t)
+	name := p.queue("s@example.org", "Subject: x\n\n", "b\n", programTo("echo once >> "+dir+"/runs", runner(), ""))
+	p.one(p.do(name), "\tok3 ")
+	assert.Equal(t, p.again(name), true, "in doubt")
+	assert.Equal(t, p.read(dir+"/runs"), "once\nonce\n", "runs")
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/stage/submit"
 )
 
@@ -76,7 +77,8 @@ func takesValue(flags []cli.Flag) func(string) bool {
 
 // submission returns the configuration that flags, environment and zmailer.conf make.
 func submission(c *cli.Context, settings *config.Config) (submit.Config, error) {
-	largest, err := settings.Size("MAXSIZE", 200<<20)
+	reader := config.NewReader(settings)
+	largest := reader.Size("MAXSIZE", 200<<20)
 	return submit.Config{
 		MaxSize:    largest,
 		PostOffice: settings.PostOffice(), Strict: settings.String("SYNC", "normal") == "strict",
@@ -86,5 +88,6 @@ func submission(c *cli.Context, settings *config.Config) (submit.Config, error) 
 		Priority: c.String("P"), RouterDirs: settings.List("ROUTERDIRS"), PerRecipient: c.String("verp"),
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		Verbose: c.Bool("v"), PrintID: c.Bool("id"), Follow: c.Bool("v") && !c.Bool("id"),
-	}, err
+		Lease: lease.Use(reader),
+	}, reader.Err()
 }

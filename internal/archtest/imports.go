@@ -124,6 +124,7 @@ func forTests() []string {
 		"internal/run/assert",
 		"internal/run/hostile",
 		"internal/run/logtest",
+		"internal/run/lease/leasetest",
 		"internal/stage/agent/agenttest", "internal/wire/taproto/taprototest",
 		"test/office",
 		"test/importertest",

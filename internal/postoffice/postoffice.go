@@ -28,7 +28,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/fenced"
 	"zmailer/internal/disk/lastgood"
+	"zmailer/internal/run/lease"
 )
 
 var (
@@ -209,6 +211,12 @@ func assemble(p *spool) *PostOffice {
 
 // OpenDir opens the postoffice in a directory of the real file system.
 func OpenDir(dir string, hashLevels int, strict bool) (*PostOffice, error) {
+	return OpenLeased(dir, hashLevels, strict, nil, 0)
+}
+
+// OpenLeased is OpenDir for a program that changes the postoffice only while this machine holds
+// its lease. Without a page it is OpenDir.
+func OpenLeased(dir string, hashLevels int, strict bool, page *lease.Page, guards fenced.Guards) (*PostOffice, error) {
 	f, err := durable.NewOS(dir)
 	if errors.Is(err, unix.ENOTDIR) {
 		return nil, fmt.Errorf("open postoffice: %w: %w", ErrNotPostoffice, err)
@@ -220,7 +228,7 @@ func OpenDir(dir string, hashLevels int, strict bool) (*PostOffice, error) {
 	p := (*PostOffice)(nil)
 	if top, err = f.Stat("."); err == nil {
 		self := uint32(os.Geteuid())
-		p, err = Open(Config{FS: f, HashLevels: hashLevels, Strict: strict, Submits: self != 0 && self != top.UID})
+		p, err = Open(Config{FS: fenced.New(f, page, guards), HashLevels: hashLevels, Strict: strict, Submits: self != 0 && self != top.UID})
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

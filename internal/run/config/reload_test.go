@@ -17,6 +17,7 @@ var update = flag.Bool("update", false, "write the table of docs/reload.md anew"
 const (
 	addressReason  = "addresses are opened before privileges are dropped, or by systemd"
 	landlockReason = "the kernel lets a process add restrictions to itself, and lift none"
+	leaseReason    = "a program belongs to the lease under which it was started"
 	logReason      = "the lines of one process have one form, for programs that read the log"
 )
 
@@ -25,6 +26,9 @@ var whyRestart = map[string]string{
 	"POSTOFFICE":    "the mail of a running system is in it",
 	"HASHLEVELS":    "the scheduler moves all files of the queue before it serves",
 	"SYNC":          "the postoffice is opened with it",
+	"CLUSTER":       leaseReason,
+	"NODE":          leaseReason,
+	"LEASEDIR":      leaseReason,
 	"DAEMONUSER":    "privileges are dropped once",
 	"CONFINE":       landlockReason,
 	"CONFINEPATHS":  landlockReason,

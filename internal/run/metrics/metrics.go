@@ -34,6 +34,15 @@ type Set struct {
 
 	mu       sync.Mutex // held while they are read, and while a family is added
 	families []family
+	healthy  func() bool // nil: always
+}
+
+// Health has /health, beside the metrics, answer 200 while healthy returns true, else 503: for load
+// balancers. Call it before Serve.
+func (s *Set) Health(healthy func() bool) {
+	if s != nil {
+		s.healthy = healthy
+	}
 }
 
 // family is a metric with all its label sets.

@@ -154,6 +154,10 @@ func (d *server) answer(c net.Conn) {
 		status, text = "400 Bad Request", []byte("not HTTP\n")
 	case method != "GET" && method != "HEAD":
 		status, text = "405 Method Not Allowed", []byte("GET /metrics\n")
+	case target == "/health":
+		if text = []byte("healthy\n"); d.set.healthy != nil && !d.set.healthy() {
+			status, text = "503 Service Unavailable", []byte("not healthy\n")
+		}
 	case target != "/metrics":
 		status, text = "404 Not Found", []byte("GET /metrics\n")
 	default:

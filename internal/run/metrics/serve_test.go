@@ -40,6 +40,7 @@ func TestAnswersToHTTP(t *testing.T) {
 		"metrics":         {"GET", "/metrics", 200},
 		"with a question": {"GET", "/metrics?name[]=x", 200},
 		"head":            {"HEAD", "/metrics", 200},
+		"health":          {"GET", "/health", 200},
 		"another page":    {"GET", "/", 404},
 		"a form":          {"POST", "/metrics", 405},
 	} {
@@ -54,7 +55,7 @@ func TestAnswersToHTTP(t *testing.T) {
 			if (tt.method == "HEAD") != (len(body) == 0) {
 				t.Errorf("%d bytes", len(body))
 			}
-			if tt.want == 200 && tt.method == "GET" {
+			if tt.want == 200 && tt.method == "GET" && tt.path != "/health" {
 				if got := resp.Header.Get("Content-Type"); got != "text/plain; version=0.0.4; charset=utf-8" {
 					t.Error(got)
 				}

@@ -26,6 +26,7 @@ import (
 	"zmailer/internal/mail/dsn"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -43,6 +44,9 @@ type Agent struct {
 	// doubt has taken place; it calls InDoubt where it cannot. Else every doubt is recorded
 	// before the recipient is delivered again.
 	Settles bool
+	// Lease is that of this machine in a cluster; nil: it is in none. Past its deadline nothing
+	// is sent, and of results only those of delivered recipients are written.
+	Lease *lease.Page
 
 	mu     sync.Mutex
 	busy   map[string]int // jobs in progress by the specification's name
@@ -69,6 +73,7 @@ type Delivery struct {
 	mu    sync.Mutex
 	lines []byte // scratch
 	tags  tags
+	lost  error // why there was no lease at the end; nil: there was
 }
 
 // Recipient is a locked recipient.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"zmailer/internal/mail/status"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/wire/taproto"
 	"zmailer/internal/workspec"
 )
@@ -26,6 +28,12 @@ func (a *Agent) Do(ctx context.Context, job taproto.Job, to Deliverer) (lines []
 func (a *Agent) do(ctx context.Context, job taproto.Job, to Deliverer, say func(*taproto.Line)) {
 	// The file may have been moved to another hash directory and given to us again.
 	base := path.Base(job.Name)
+	if err := a.Lease.Check(lease.Step); err != nil {
+		for _, line := range a.resync(job, err) {
+			say(&line)
+		}
+		return
+	}
 	alone := a.enter(base)
 	defer a.leave(base)
 	d, lines := a.claim(job, alone)
@@ -35,11 +43,17 @@ func (a *Agent) do(ctx context.Context, job taproto.Job, to Deliverer, say func(
 		d.finish()
 		line := taproto.Line{Kind: taproto.LineAnswer}
 		for _, r := range d.Recipients {
+			if d.lost != nil && r.result.Outcome != status.Delivered {
+				continue // the file has no result
+			}
 			line.Answer = d.agent.answer(d.Spec.Message, r)
 			say(&line)
 		}
 		if d.left {
 			lines = a.resync(job, errors.New("a recipient is locked by another process"))
+		}
+		if d.lost != nil {
+			lines = a.resync(job, d.lost)
 		}
 	}
 	for i := range lines {
@@ -94,7 +108,8 @@ func (d *Delivery) appendSent(b []byte, open []int64, where []workspec.Attr) []b
 }
 
 // Sent records that the message is about to be sent for every recipient that has no
-// result yet: until Done they are in doubt. After an error the message must not be sent.
+// result yet: until Done they are in doubt. After an error the message must not be sent: it could
+// not be recorded, or this machine has no lease.
 func (d *Delivery) Sent() error { return d.SentTo(d.Recipients) }
 
 // SentTo is Sent for some of the recipients, where one delivery takes several
@@ -110,6 +125,10 @@ func (d *Delivery) SentTo(rcpts []*Recipient, where ...workspec.Attr) error {
 	}
 	if len(open) == 0 {
 		return nil
+	}
+	page := d.agent.Lease
+	if err := page.Check(lease.Step); err != nil {
+		return err // without a mark there is no doubt
 	}
 	d.lines = d.lines[:0]
 	for len(open) > 0 {
@@ -130,5 +149,13 @@ func (d *Delivery) SentTo(rcpts []*Recipient, where ...workspec.Attr) error {
 	for _, r := range rcpts {
 		r.resent = true
 	}
-	return nil
+	if page == nil {
+		return nil
+	}
+	// In a cluster the mark is durable before the deadline is read, and that comes last
+	// (docs/cluster.md, step 7). Crash: as after Append.
+	if err := d.file.Sync(); err != nil {
+		return err
+	}
+	return page.Check(lease.Step)
 }

@@ -98,6 +98,15 @@ func (d *Delivery) finish() {
 			others++
 		}
 	}
+	if others > 0 {
+		d.lost = d.agent.Lease.Check(0)
+	}
+	if d.lost != nil {
+		// Crash: as after the death of this process. Another machine may serve the postoffice:
+		// it finds our locks and the doubts. A deferral would hide these from it.
+		d.agent.log().Error("lease-lost", "id", d.ID(), "name", d.Job.Name, "host", d.Job.Host, "delivered", delivered, "left", others, "reason", d.lost)
+		return
+	}
 	d.markDeferred()
 	d.markFailed(delivered > 0 && others > 0)
 	d.follow()

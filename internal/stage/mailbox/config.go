@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/lease"
 )
 
 // ConfigFrom takes the stage's settings from zmailer.conf: MAILBOX and its
@@ -22,6 +23,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 		Hostname:   s.Hostname(),
 		FileUser:   c.String("DAEMONUSER", ""),
 		Pipe:       pipeFrom(s),
+		Lease:      lease.Use(s),
 	}
 	if _, err := parseTemplate(cfg.Template); err != nil {
 		reason := err.Error()

@@ -35,10 +35,11 @@ import (
 	"sync"
 	"time"
 
-	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/fenced"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/stage/agent"
 	"zmailer/internal/workspec"
 )
@@ -56,6 +57,7 @@ type Config struct {
 	Pipe     Pipe  // how programs are run
 	Quota    Quota // of users' mailboxes
 	Virtual  Virtual
+	Lease    *lease.Page // of this machine in a cluster; nil: it is in none
 	// LockWait is how long a store's locks are waited for; 0: 30 s.
 	LockWait time.Duration
 	Log      *slog.Logger
@@ -98,14 +100,14 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 		return err
 	}
 	// Hash levels and SYNC concern who moves files in it; an agent does not.
-	p, err := postoffice.OpenDir(c.PostOffice, 0, false)
+	p, err := postoffice.OpenLeased(c.PostOffice, 0, false, c.Lease, fenced.Names)
 	if errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) || errors.Is(err, fs.ErrNotExist) {
 		return &config.Error{File: c.PostOffice, Reason: "a transport agent runs in its postoffice's transport/", Err: err}
 	}
 	if err != nil {
 		return err
 	}
-	if f, ok := p.FS().(*durable.OS); ok {
+	if f, ok := p.FS().(interface{ Inherit() }); ok {
 		// The scheduler, which is not root, is to see whether our number is still held.
 		f.Inherit()
 	}
@@ -114,7 +116,7 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 		return err
 	}
 	a := &agent.Agent{
-		PostOffice: p, Owner: owner, Name: "mailbox", Channels: m.c.Channels, Log: m.c.Log, Now: m.c.Now, Settles: true,
+		PostOffice: p, Owner: owner, Name: "mailbox", Channels: m.c.Channels, Log: m.c.Log, Now: m.c.Now, Settles: true, Lease: m.c.Lease,
 	}
 	defer func() { err = errors.Join(err, a.Release()) }()
 	return a.Run(ctx, in, out, c.Slots, m)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/run/machine"
 	"zmailer/internal/table"
 )
@@ -20,6 +21,9 @@ func (r *Router) routeOne(ctx context.Context, name string, tried bool) error {
 
 // routeFor is routeOne with a Waiter.
 func (r *Router) routeFor(ctx context.Context, waiter table.Waiter, name string, tried bool) error {
+	if err := r.c.Lease.Check(lease.Step); err != nil {
+		return err
+	}
 	c, err := r.po.Router.Claim(r.owner, name)
 	if err != nil {
 		if c != nil {

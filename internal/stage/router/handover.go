@@ -11,13 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/stage/router/route"
 )
 
 // isStorage reports whether the next message would meet an error too: the disk is full
-// or broken, the process or the system is out of something.
+// or broken, the process or the system is out of something, or this machine has no lease.
 func isStorage(err error) bool {
+	if errors.Is(err, lease.ErrNoLease) {
+		return true
+	}
 	for _, errno := range [...]unix.Errno{
 		unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ESTALE,
 	} {
@@ -31,6 +35,12 @@ func isStorage(err error) bool {
 // outcome acts on what routing a claimed message came to. It returns nil when the message has
 // left router/, else why it is there again.
 func (r *Router) outcome(ctx context.Context, c *postoffice.Claim, start time.Time, res route.Result) error {
+	if err := r.c.Lease.Check(lease.Step); err != nil {
+		// Past the deadline nothing is renamed. Crash: as after the death of this router: the
+		// claim is a dead owner's.
+		r.hold(c)
+		return err
+	}
 	frozen, held := route.IsFrozen(res.Err)
 	why, deferred := route.Defers(res.Err)
 	switch {
@@ -189,6 +199,12 @@ func (r *Router) releaseHeld() {
 	held := r.held
 	r.held = nil
 	r.mu.Unlock()
+	if r.c.Lease.Check(lease.Step) != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.held = append(held, r.held...)
+		return
+	}
 	for _, c := range held {
 		// An error puts the claim into held again; it was logged when it came first.
 		_ = r.giveBack(c, nil)

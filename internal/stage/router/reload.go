@@ -83,7 +83,7 @@ func (r *Router) take(n *renewal) {
 // keep takes over what belongs to the process. Settings that a reload does not apply
 // (config.Variable.Restart) have their old values already.
 func (c *Config) keep(old *Config) {
-	c.Metrics, c.Log, c.Service, c.Ledger, c.Now = old.Metrics, old.Log, old.Service, old.Ledger, old.Now
+	c.Metrics, c.Log, c.Service, c.Ledger, c.Now, c.Lease = old.Metrics, old.Log, old.Service, old.Ledger, old.Now, old.Lease
 	c.Unsorted, c.Rules.Closed = old.Unsorted, old.Rules.Closed
 	c.Hangup, c.Reread, c.Follow = old.Hangup, old.Reread, old.Follow
 }

@@ -29,9 +29,11 @@ import (
 	"sync"
 	"time"
 
+	"zmailer/internal/disk/fenced"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/router/route"
 )
@@ -76,6 +78,8 @@ type Config struct {
 	Hangup <-chan os.Signal
 	Reread func() (Config, error)
 	Follow Follower
+	// Lease is that of this machine in a cluster; nil: it is in none.
+	Lease *lease.Page
 	// Ledger is called for each message that is handed over. Run makes one; nil: none.
 	Ledger *ledger.Journal
 }
@@ -103,7 +107,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	s.Add(err)
 	out.RouterDirs, err = postoffice.ParseRouterDirs(c.List("ROUTERDIRS"))
 	s.Use("ROUTERDIRS", err)
-	out.Metrics = metrics.New("router", s.Metrics("router"))
+	out.Metrics, out.Lease = metrics.New("router", s.Metrics("router")), lease.Use(s)
 	return out, s.Err()
 }
 
@@ -176,7 +180,7 @@ func (r *Router) Close() error {
 }
 
 func openPostOffice(c Config) (*postoffice.PostOffice, error) {
-	p, err := postoffice.OpenDir(c.PostOffice, c.HashLevels, c.Strict)
+	p, err := postoffice.OpenLeased(c.PostOffice, c.HashLevels, c.Strict, c.Lease, fenced.Names)
 	if errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) || errors.Is(err, fs.ErrNotExist) {
 		return nil, &config.Error{File: c.PostOffice, Reason: "POSTOFFICE cannot be used", Err: err}
 	}

@@ -16,8 +16,12 @@ import (
 
 // Run routes until ctx is done; messages on their way are finished then, those that wait for
 // a lookup are given back. With Once
-// it routes what is there and returns.
-func Run(ctx context.Context, c Config) (err error) {
+// it routes what is there and returns. In a cluster it works while this machine has its lease.
+func Run(ctx context.Context, c Config) error {
+	return c.Lease.Run(ctx, c.Log, func(ctx context.Context) error { return run(ctx, c) })
+}
+
+func run(ctx context.Context, c Config) (err error) {
 	p, err := openPostOffice(c)
 	if err != nil {
 		return err

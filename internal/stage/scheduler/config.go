@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/scheduler/conf"
 	"zmailer/internal/stage/scheduler/engine"
@@ -38,6 +39,7 @@ func ConfigFrom(c *config.Config) (engine.Config, error) {
 		StopTimeout: engine.DefaultStopTimeout, Look: s.Duration("SCHEDULERPOLL", engine.DefaultLook), MonitorEvery: engine.DefaultMonitorEvery,
 		Metrics: metrics.New("scheduler", s.Metrics("scheduler")), Reread: engine.Reread{File: c.Path("scheduler.conf")},
 	}
+	out.Lease = lease.Use(s)
 	var site store.Site
 	site, out.Alarms, out.Filter = changeable(c, s)
 	out.Hostname, out.Postmaster, out.Resolver, out.KeepRemoved = site.Hostname, site.Postmaster, site.Resolver, site.KeepRemoved

@@ -17,6 +17,7 @@ import (
 	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/smtpserver/auth"
@@ -62,6 +63,7 @@ type Config struct {
 	Users         UsersConfig
 	Limits        LimitsConfig
 
+	Lease   *lease.Page   // of this machine in a cluster; nil: it is in none
 	Keeper  config.Keeper // of the files beside zmailer.conf; may be nil
 	Log     *slog.Logger
 	Service *sdnotify.Service // gets our state; may be nil
@@ -212,7 +214,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	}
 	out.Pregreet = Pregreet{Wait: get(s, s.Duration, "PREGREETWAIT", 0), Action: s.String("PREGREETACTION", pregreetEnforce), Keep: get(s, s.Duration, "PREGREETKEEP", 24*time.Hour)}
 	out.Hostname = s.all.Hostname()
-	out.Keeper = c.Keeper()
+	out.Keeper, out.Lease = c.Keeper(), lease.Use(s.all)
 	out.Access.Source.Keeper, out.Access.Keeper = out.Keeper, out.Keeper
 	out.Metrics = metrics.New("smtpserver", s.all.Metrics("smtpserver"))
 	return out, s.all.Err()

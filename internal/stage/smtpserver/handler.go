@@ -182,6 +182,9 @@ func (h *handler) Content(c *session.Content) *session.Reply {
 	r, a, err := h.receive(c)
 	h.meters.message(&h.tx, began, r, err)
 	if err == nil {
+		if r := h.withheld(a); r != nil {
+			return r
+		}
 		return &session.Reply{Code: 250, Status: status.OK, Text: "Ok: queued as " + a.ID.String()}
 	}
 	return r

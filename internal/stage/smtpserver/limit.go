@@ -15,7 +15,7 @@ import (
 // admit reports whether a connection is within the limits, and counts it until it is
 // closed. A client above them gets 421.
 func (s *server) admit(c *connection) bool {
-	if s.refuseDrained(c) {
+	if s.refuseDrained(c) || s.refuseUnleased(c) {
 		return false
 	}
 	addr := c.Client().Addr.Addr()
@@ -63,6 +63,9 @@ func (h *handler) checkMail(m *session.Mail) *session.Reply {
 			Text: "Access denied: this port is for the content filter", By: "REINJECTNETS"}, address.Mailbox{})
 	}
 	if r := h.checkDrain(); r != nil {
+		return r
+	}
+	if r := h.checkLease(); r != nil {
 		return r
 	}
 	addr := h.client.Addr.Addr()

@@ -133,6 +133,9 @@ func (m *meters) stored(role session.Role, began time.Time, size int64) {
 // greylistEntries is the gauge of the greylist's tables.
 const greylistEntries = "zmailer_smtpserver_greylist_entries"
 
+// leaseSeconds is the gauge of what is left of the lease.
+const leaseSeconds = "zmailer_smtpserver_lease_seconds"
+
 // serveMetrics serves the metrics until stop is called.
 func (s *server) serveMetrics() (stop func()) {
 	for role := range s.protocols {
@@ -140,8 +143,11 @@ func (s *server) serveMetrics() (stop func()) {
 	}
 	s.Metrics.Ask(0, func(put metrics.Put) {
 		accepting := 1.0
-		if s.drain.draining() {
+		if !s.healthy() {
 			accepting = 0
+		}
+		if s.Lease != nil {
+			put(leaseSeconds, s.Lease.Left().Seconds())
 		}
 		put("zmailer_smtpserver_accepting", accepting)
 		if s.grey != nil {
@@ -158,8 +164,10 @@ func (s *server) serveMetrics() (stop func()) {
 		for role := range s.protocols {
 			put("zmailer_smtpserver_connections", 0, string(role))
 		}
-	}, metrics.Family{Name: "zmailer_smtpserver_accepting", Help: "1 while new mail is accepted, 0 after zmctl stop --accepting."},
+	}, metrics.Family{Name: "zmailer_smtpserver_accepting", Help: "1 while new mail is accepted; 0 after zmctl stop --accepting, and in a cluster from shortly before the end of the lease."},
+		metrics.Family{Name: leaseSeconds, Help: "What is left of the lease of this machine, in a cluster."},
 		metrics.Family{Name: "zmailer_smtpserver_connections", Help: "Connections that are open.", Labels: []string{"role"}},
 		metrics.Family{Name: greylistEntries, Help: "Entries of the greylist: waiting for a second attempt, passed, and client networks.", Labels: []string{"table"}})
+	s.Metrics.Health(s.healthy)
 	return s.Metrics.Serve(s.PostOffice, socket.ListenAlone, s.Log)
 }

@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/policy"
@@ -280,6 +281,9 @@ func (t *transaction) write(m *content.Message, r *checks.Results) (postoffice.A
 // discard accepts a message that a filter has discarded. The ledger and the log have it; the
 // client gets the same reply as for any other message.
 func (t *transaction) discard(by string) (postoffice.Accepted, error) {
+	if err := t.Lease.Check(lease.Step); err != nil {
+		return postoffice.Accepted{}, err
+	}
 	draft, err := t.newDraft()
 	if draft != nil {
 		defer t.abort(draft)
@@ -344,6 +348,9 @@ func (t *transaction) abort(draft *postoffice.Draft) {
 
 // commit makes the draft a message, in router/ or freezer/, and enters it into the ledger.
 func (t *transaction) commit(draft *postoffice.Draft) (postoffice.Accepted, error) {
+	if err := t.Lease.Check(lease.Step); err != nil {
+		return postoffice.Accepted{}, err
+	}
 	accepting := t.ledger.Accepting()
 	began := t.meters.now()
 	a, err := t.move(draft)
@@ -413,6 +420,9 @@ func (t *transaction) refusal(err error) *session.Reply {
 		return session.NewReply(452, "4.5.3", "Error: too many recipients")
 	case errors.Is(err, session.ErrBareLF):
 		return refused(session.NewReply(550, "5.6.0", "Bare LF in message content (RFC 5321 section 2.3.8)"), "")
+	case errors.Is(err, lease.ErrNoLease):
+		t.leased(err)
+		return refused(t.replyUnleased(), "")
 	}
 	t.storageTrouble(err)
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG, limits.ErrSpace} {

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/fenced"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/postoffice"
@@ -94,6 +95,7 @@ type shared struct {
 	memory            memory
 	holders           holders
 	disk, authTrouble logging.Trouble
+	unleased          logging.Trouble
 
 	ctx    context.Context // done when connections are cut: nothing is asked any more
 	cancel context.CancelFunc
@@ -282,7 +284,7 @@ func openPostOffice(c Config) (*postoffice.PostOffice, error) {
 	if c.FS != nil {
 		return postoffice.Open(postoffice.Config{FS: c.FS, Strict: c.Strict})
 	}
-	po, err := postoffice.OpenDir(c.PostOffice, 0, c.Strict)
+	po, err := postoffice.OpenLeased(c.PostOffice, 0, c.Strict, c.Lease, fenced.Names)
 	if errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) || errors.Is(err, fs.ErrNotExist) {
 		return nil, &config.Error{File: c.PostOffice, Reason: "POSTOFFICE cannot be used", Err: err}
 	}
@@ -353,7 +355,7 @@ func (s *server) serve(ctx context.Context, listeners []*listen.Listener) error 
 // (config.Variable.Restart) have their old values already.
 func (c *Config) keep(old *Config) {
 	c.Activated, c.Privileged = old.Activated, old.Privileged
-	c.PostOffice, c.FS, c.Strict, c.Confine = old.PostOffice, old.FS, old.Strict, old.Confine
+	c.PostOffice, c.FS, c.Strict, c.Confine, c.Lease = old.PostOffice, old.FS, old.Strict, old.Confine, old.Lease
 	c.Metrics, c.Log, c.Service, c.Ready, c.Loaded = old.Metrics, old.Log, old.Service, old.Ready, old.Loaded
 	c.Hangup, c.Reread, c.Follow = old.Hangup, old.Reread, old.Follow
 }

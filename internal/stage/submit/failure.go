@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/lease"
 )
 
 // Exit codes of sysexits(3) that config has no name for.
@@ -77,6 +78,8 @@ func failure(err error) error {
 		return known
 	}
 	switch {
+	case errors.Is(err, lease.ErrNoLease):
+		return &Error{Code: config.ExitTempFail, Err: err, Advice: "try again later"}
 	case errors.Is(err, postoffice.ErrNotPostoffice), errors.Is(err, postoffice.ErrCrossDevice):
 		return &Error{Code: config.ExitConfig, Err: err, Advice: "POSTOFFICE or --postoffice names the directory"}
 	case errors.Is(err, fs.ErrPermission):

@@ -13,6 +13,7 @@ import (
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
+	"zmailer/internal/run/lease"
 )
 
 // Limits of an SMTP session on standard input.
@@ -302,6 +303,11 @@ func (s *session) data(args string) {
 		s.reply("554 5.6.0 Message not accepted: %s", printable(known.Error()))
 		return
 	}
+	if errors.Is(err, lease.ErrNoLease) {
+		s.reply("421 4.3.2 %s Service not available, closing transmission channel", s.hostname)
+		s.quit = true
+		return
+	}
 	if errors.Is(err, errNotAccepting) {
 		s.reply("451 4.3.2 Message not accepted: %s", printable(err.Error()))
 		return
@@ -323,7 +329,7 @@ func (s *submission) accept(body io.Reader) (id string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, draft.Abort()) }()
-	a, err := draft.Commit()
+	a, err := s.handIn(draft)
 	if err != nil {
 		return "", err
 	}

@@ -27,10 +27,12 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/fenced"
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/suspension"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/lease"
 )
 
 // Config is one submission.
@@ -64,7 +66,8 @@ type Config struct {
 	// Follow has Run return when the message is gone or ctx is done, and report its progress
 	// on Err.
 	Follow bool
-	Err    io.Writer // gets warnings, too; may be nil unless Verbose
+	Err    io.Writer   // gets warnings, too; may be nil unless Verbose
+	Lease  *lease.Page // of this machine in a cluster; nil: it is in none
 }
 
 // copyBuffer is how much of the message is held at once. Bytes.
@@ -160,7 +163,11 @@ func (s *submission) write(po *postoffice.PostOffice) (*postoffice.Draft, error)
 	if err != nil {
 		return nil, &Error{Code: exitDataErr, Err: err}
 	}
-	if err := refused(po); err != nil {
+	err = refused(po)
+	if err == nil {
+		err = s.Lease.Check(lease.Step)
+	}
+	if err != nil {
 		return nil, err
 	}
 	draft, err := po.Submissions.NewDraft("submit")
@@ -197,7 +204,7 @@ func (s *submission) limited(written int64) io.Reader {
 // commit moves the message to router/ and reports that.
 func (s *submission) commit(draft *postoffice.Draft) (a postoffice.Accepted, err error) {
 	defer func() { err = errors.Join(err, draft.Abort()) }()
-	a, err = draft.Commit()
+	a, err = s.handIn(draft)
 	if err != nil {
 		return a, err
 	}
@@ -212,11 +219,25 @@ func (s *submission) commit(draft *postoffice.Draft) (a postoffice.Accepted, err
 	return a, nil
 }
 
+// handIn makes the draft a message, under this machine's lease if it is in a cluster. A message that
+// was stored when that ended is delivered by the machine that serves the postoffice next; the submitter
+// is asked to try again, as after every lost reply.
+func (s *submission) handIn(draft *postoffice.Draft) (postoffice.Accepted, error) {
+	if err := s.Lease.Check(lease.Step); err != nil {
+		return postoffice.Accepted{}, err
+	}
+	a, err := draft.Commit()
+	if err == nil {
+		err = s.Lease.Check(0)
+	}
+	return a, err
+}
+
 func (s *submission) open() (*postoffice.PostOffice, error) {
 	if s.FS != nil {
 		return postoffice.Open(postoffice.Config{FS: s.FS, Strict: s.Strict})
 	}
-	return postoffice.OpenDir(s.PostOffice, 0, s.Strict)
+	return postoffice.OpenLeased(s.PostOffice, 0, s.Strict, s.Lease, fenced.Names)
 }
 
 // say reports a step for -v.

@@ -27,7 +27,7 @@ type link struct {
 	remote string // for reports
 	way    string // what protects it, for the log
 	proven bool   // the server's certificate is what the policy requires, or would require
-	lease
+	pooled
 }
 
 // connect opens a session with the first server of a destination that wants one.

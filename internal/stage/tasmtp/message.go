@@ -22,6 +22,11 @@ func (r *Relay) transact(l *link, d *agent.Delivery, rcpts []*agent.Recipient) (
 	if m == nil {
 		return unsent, nil
 	}
+	if r.lease != nil {
+		// What is written may wait in the kernel for a server that does not read: past the
+		// deadline it must not be sent.
+		defer r.lease.AtEnd(l.conn.Abort)()
+	}
 	return l.conn.Send(m)
 }
 

@@ -51,8 +51,8 @@ type pool struct {
 	leave   sync.WaitGroup // connections that send QUIT
 }
 
-// lease is what the pool knows of a link.
-type lease struct {
+// pooled is what the pool knows of a link.
+type pooled struct {
 	used   bool        // a message is on it
 	uses   int         // messages in all
 	opened time.Time   // when it was

@@ -27,9 +27,11 @@ import (
 	"strings"
 	"time"
 
+	"zmailer/internal/disk/fenced"
 	"zmailer/internal/mail/address"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/stage/agent"
 	"zmailer/internal/stage/tasmtp/discard"
 	"zmailer/internal/stage/tasmtp/mx"
@@ -64,6 +66,7 @@ type Config struct {
 	// Named is called with all of these files, and the keys of DKIM, at the start and when the keys
 	// are others; may be nil.
 	Named func(files []string)
+	Lease *lease.Page  // of this machine in a cluster; nil: it is in none
 	Log   *slog.Logger // nil: discarded
 }
 
@@ -106,7 +109,7 @@ func ConfigFrom(c *config.Config) (Config, error) {
 	security.Keeper = c.Keeper()
 	out := Config{
 		PostOffice: "..", Security: security, Strict: c.String("SYNC", "normal") == "strict", Hostname: hostname, Port: s.Int("SMTPPORT", 25),
-		Resolver: c.String("RESOLVER", ""), SignNets: signNets(s), Filter: contentFilter(s), Retired: c.Retired(), Listeners: ownListeners(c), Keeper: c.Keeper(),
+		Resolver: c.String("RESOLVER", ""), SignNets: signNets(s), Filter: contentFilter(s), Retired: c.Retired(), Lease: lease.Use(s), Listeners: ownListeners(c), Keeper: c.Keeper(),
 		Limits: Limits{DeadTime: s.Duration("DEADTIME", 15*time.Minute), MinRate: int64(s.Int("SMTPMINRATE", 500)), MaxTime: s.Duration("SMTPMAXTIME", 6*time.Hour)},
 		Files:  Files{Replies: c.Path("replies"), Discard: c.Path(discardFile), DKIM: c.Path("dkim")},
 	}
@@ -119,7 +122,7 @@ const discardFile = "discard-ehlo-keywords"
 // Run serves the scheduler on in and out until in ends or ctx is done; running
 // deliveries finish first.
 func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error) {
-	p, err := postoffice.OpenDir(c.PostOffice, 0, c.Strict)
+	p, err := postoffice.OpenLeased(c.PostOffice, 0, c.Strict, c.Lease, fenced.Names)
 	if err != nil {
 		return &config.Error{File: c.PostOffice, Reason: "is no postoffice; the scheduler starts agents in its transport/", Err: err}
 	}
@@ -130,7 +133,7 @@ func Run(ctx context.Context, c Config, in io.Reader, out io.Writer) (err error)
 	if err != nil {
 		return fmt.Errorf("start ta-smtp: %w", err)
 	}
-	a := &agent.Agent{PostOffice: p, Owner: owner, Name: "smtp", Channels: c.Channels, Log: c.Log}
+	a := &agent.Agent{PostOffice: p, Owner: owner, Name: "smtp", Channels: c.Channels, Log: c.Log, Lease: c.Lease}
 	defer func() { err = errors.Join(err, a.Release()) }()
 	c.Security.use(p, c.Log)
 	relay, err := NewRelay(c)
@@ -151,6 +154,7 @@ type Relay struct {
 	rules  *config.File[*replies.Table] // nil: there are none
 	signer signer
 	filter text.Route // the content filter
+	lease  *lease.Page
 }
 
 // connector finds the servers of destinations and opens sessions with them.
@@ -209,6 +213,7 @@ func NewRelay(c Config) (*Relay, error) {
 		return nil, err
 	}
 	return &Relay{
+		lease: c.Lease,
 		connector: connector{
 			hostname: hostname,
 			client:   smtpclient.Config{Hostname: helo, Timeouts: timeouts, MinRate: c.MinRate, MaxTime: c.MaxTime},

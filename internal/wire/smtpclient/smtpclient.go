@@ -201,6 +201,21 @@ func (c *Conn) Close() error {
 	return c.nc.Close()
 }
 
+// Abort closes the connection at once, and what was written and has not left the machine does
+// not leave it. It may be called while another goroutine uses the connection.
+func (c *Conn) Abort() {
+	c.broken.Store(true)
+	nc := c.nc
+	if c.under != nil {
+		nc = c.under.Conn
+	}
+	if tcp, ok := nc.(interface{ SetLinger(seconds int) error }); ok {
+		// An error means that it is closed.
+		_ = tcp.SetLinger(0)
+	}
+	_ = nc.Close()
+}
+
 // Quit sends QUIT (RFC 5321 section 4.1.1.10) and closes. Whatever the server replies, its
 // replies to messages hold.
 func (c *Conn) Quit() error {

@@ -81,7 +81,7 @@ func (w *places) reclaim(starved *Group) {
 			}
 			// A place becomes free soon.
 			if busy {
-				p.lookAgain(starved, due)
+				p.LookAgain(starved, due)
 			}
 			return
 		}
@@ -106,7 +106,7 @@ func (w *places) reclaim(starved *Group) {
 			}
 		}
 		least.leave()
-		p.lookAgain(starved, p.now.Add(turnLength))
+		p.LookAgain(starved, p.now.Add(turnLength))
 	}
 }
 
@@ -124,9 +124,9 @@ func (w *places) takeTurns(starved *Group) {
 		return
 	}
 	if at := oldest.born.Add(turnLength); at.After(p.now) {
-		p.lookAgain(starved, at)
+		p.LookAgain(starved, at)
 		return
 	}
 	oldest.leave()
-	p.lookAgain(starved, p.now.Add(turnLength))
+	p.LookAgain(starved, p.now.Add(turnLength))
 }

@@ -247,7 +247,7 @@ func (p *Pool) wantAgent(g *Group) {
 	for _, a := range g.agents {
 		// No other one is started for what this one is about to take.
 		if at := a.spoke.Add(hungryGrace); a.soonFree() && at.After(p.now) {
-			p.lookAgain(g, at)
+			p.LookAgain(g, at)
 			return
 		}
 	}
@@ -255,7 +255,7 @@ func (p *Pool) wantAgent(g *Group) {
 		g.impatient = p.now.Add(patience)
 	}
 	if g.impatient.After(p.now) {
-		p.lookAgain(g, g.impatient)
+		p.LookAgain(g, g.impatient)
 		return
 	}
 	if p.places.noPlace(g) {
@@ -268,8 +268,8 @@ func (p *Pool) wantAgent(g *Group) {
 	p.spawn.Start(LaunchOf(with, g.Channel, g.Host), g.Channel, g.Host, func(proc Process, err error) { p.started(g, with, proc, err) })
 }
 
-// lookAgain has a group looked at again at a time.
-func (p *Pool) lookAgain(g *Group, at time.Time) {
+// LookAgain has a group looked at again at a time.
+func (p *Pool) LookAgain(g *Group, at time.Time) {
 	g.lookAt = earliest(g.lookAt, at)
 	p.watch(g, at)
 }

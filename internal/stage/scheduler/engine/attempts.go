@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"zmailer/internal/mail/status"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/run/metrics"
 	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/scheduler/events"
@@ -216,6 +217,8 @@ func (e *attempts) feed(r *thread.Ring) {
 	g := agents.GroupOf(r)
 	switch {
 	case g == nil || e.stopping || e.scanner.startsNothing():
+	case e.conf.Lease.Check(lease.Step) != nil:
+		e.agents.LookAgain(g, e.now.Add(lease.Step)) // it is renewed meanwhile, or this program ends
 	case !g.Retired():
 		e.agents.Feed(g)
 	case e.agents.Withdraw(g):

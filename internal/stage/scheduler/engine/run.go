@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/fenced"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/keys"
+	"zmailer/internal/run/lease"
 	"zmailer/internal/run/metrics"
 	manager "zmailer/internal/run/sdnotify"
 	"zmailer/internal/stage/scheduler/agents"
@@ -57,6 +59,9 @@ type Config struct {
 	// Metrics counts; nil: nothing does.
 	Metrics *metrics.Set
 
+	// Lease is that of this machine in a cluster; nil: it is in none.
+	Lease *lease.Page
+
 	// Alone is called when this is the one scheduler of the postoffice; may be nil.
 	Alone func()
 
@@ -92,9 +97,16 @@ const (
 
 // Run schedules the mail of a postoffice until ctx is done and running deliveries
 // have ended, or StopTimeout is over. A second scheduler in the same postoffice gets
-// durable.ErrLocked with the first one's pid (A1).
+// durable.ErrLocked with the first one's pid (A1). In a cluster it works while this machine has its
+// lease.
 func Run(ctx context.Context, c Config) error {
-	po, err := postoffice.OpenDir(c.Dir, c.HashLevels, c.Strict)
+	return c.Lease.Run(ctx, c.Log, func(ctx context.Context) error { return run(ctx, c) })
+}
+
+func run(ctx context.Context, c Config) error {
+	// Results are not recorded past the deadline either: a deferral would hide a delivery in doubt
+	// from the machine that serves the postoffice next.
+	po, err := postoffice.OpenLeased(c.Dir, c.HashLevels, c.Strict, c.Lease, fenced.Names|fenced.Content)
 	if errors.Is(err, postoffice.ErrNotPostoffice) || errors.Is(err, postoffice.ErrCrossDevice) || errors.Is(err, fs.ErrNotExist) {
 		return &config.Error{File: c.Dir, Reason: "cannot be used as the postoffice", Err: err}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"zmailer/internal/admin/check"
 	"zmailer/internal/admin/repair"
+	"zmailer/internal/disk/durable"
+	"zmailer/internal/disk/filesystem"
 	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/config"
@@ -22,7 +24,7 @@ func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "check",
 		Usage:     "inspect every file of the postoffice, and repair errors",
-		UsageText: "zmctl check [--problems | --quiet] [--json] [--older TIME] [--stuck TIME]\nzmctl check --repair | --dry-run [--json | --quiet]\nzmctl check --ledger [--json] [--quiet]\nzmctl check --confinement [--json]",
+		UsageText: "zmctl check [--problems | --quiet] [--json] [--older TIME] [--stuck TIME]\nzmctl check --repair | --dry-run [--json | --quiet]\nzmctl check --ledger [--json] [--quiet]\nzmctl check --confinement [--json]\nzmctl check --filesystem DIR [--json]",
 		Description: `Inspects every directory and prints for each file its state, the process that holds it and
 whether that runs, the next step, and any problem. It changes nothing, and may run while mail
 is processed: an apparent problem is inspected again before it is printed. It also prints the
@@ -44,6 +46,10 @@ cannot be read. docs/ledger.md explains the table.
 of the program and tries forbidden operations. Exit codes then: 0 all were refused, 2 some were
 not, 1 no program is confined.
 
+--filesystem makes files in a directory of its own in DIR, and removes them: it tries what a
+postoffice needs of the file system, and measures fsync. No postoffice need be there. Exit codes
+then: 0 nothing that is needed is missing, 2 something is, 1 it cannot be tried.
+
 Exit codes: 0 no problems; 1 warnings: an operator should investigate, or a daemon must be
 started; 2 errors: a file that no program will process, or that cannot be read; 64 bad
 arguments; 78 no postoffice. With --repair: 0 done, 1 problems remain, and are printed. With
@@ -57,6 +63,7 @@ arguments; 78 no postoffice. With --repair: 0 done, 1 problems remain, and are p
 			&cli.BoolFlag{Name: "repair", Usage: "make repairs that need no guess, and quarantine the rest"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the repairs that --repair would make"},
 			&cli.BoolFlag{Name: "confinement", Usage: "test the sandbox of each program (docs/privileges.md)"},
+			&cli.StringFlag{Name: "filesystem", Usage: "test what a postoffice in `DIR` needs of the file system (docs/durability.md)"},
 			&cli.BoolFlag{Name: "ledger", Usage: "compare accepted recipients with their outcomes"},
 		},
 		Action: runCheck,
@@ -73,6 +80,9 @@ func runCheck(c *cli.Context) error {
 	}
 	if c.Bool("confinement") {
 		return checkConfinement(c)
+	}
+	if c.IsSet("filesystem") {
+		return checkFileSystem(c, c.String("filesystem"))
 	}
 	po, _, err := open(c)
 	if err != nil {
@@ -176,6 +186,38 @@ func runRepair(c *cli.Context, po *postoffice.PostOffice) error {
 	}
 	if err == nil && (left > 0 || dry && len(steps) > 0) {
 		return cli.Exit("", 1)
+	}
+	return err
+}
+
+// checkFileSystem prints what was tried in a directory.
+func checkFileSystem(c *cli.Context, dir string) error {
+	m, err := durable.MountOf(dir)
+	if err != nil {
+		return cli.Exit(fmt.Errorf("check the file system of %s: %w", dir, err), 1)
+	}
+	list, err := filesystem.Measure(dir, ".")
+	if err != nil {
+		return cli.Exit(fmt.Errorf("check the file system of %s: %w", dir, err), 1)
+	}
+	missing := 0
+	for _, p := range list {
+		if p.IsMissing() {
+			missing++
+		}
+	}
+	if c.Bool("json") {
+		err = text.PrintJSON(c.App.Writer, list)
+	} else {
+		err = text.PrintProperties(c.App.Writer, list)
+		for _, r := range m.Risks(false) {
+			fmt.Fprintf(c.App.Writer, "risk: %s. Remedy: %s.\n", r.Text, r.Remedy)
+		}
+		_, perr := fmt.Fprintf(c.App.Writer, "%s is on %s: %d missing\n", dir, m, missing)
+		err = errors.Join(err, perr)
+	}
+	if missing > 0 {
+		return errors.Join(err, cli.Exit("", int(check.Wrong)))
 	}
 	return err
 }

@@ -131,6 +131,7 @@ func TestDur4RiskIsAWarningAtStart(t *testing.T) {
 			t.Errorf("%s: got %+v", daemon, e)
 		}
 	}
+	s.AwaitDaemons(time.Minute)
 	code, stdout, stderr := run(t, s, "zmctl", "check", "--json")
 	var found []struct{ File, Severity, State, Text string }
 	if err := json.Unmarshal([]byte(stdout), &found); err != nil {

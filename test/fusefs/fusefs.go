@@ -10,7 +10,6 @@ package fusefs
 import (
 	"context"
 	"os"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fs"
@@ -22,11 +21,8 @@ type Faults struct {
 	NoRenameFlags bool // renameat2(2) with flags is refused, as GlusterFS, NFS and CephFS do
 	NoLink        bool // link(2) is refused
 	NoSticky      bool // chmod(2) drops the sticky bit
-	NoExclusive   bool // O_EXCL is passed over
-	NewInodes     bool // each lookup gives a file another inode number
 	OtherInodes   bool // readdir(2) gives other inode numbers than stat(2)
 	NoSync        bool // fsync(2) of a file is refused
-	NoSyncDir     bool // fsync(2) of a directory is refused
 }
 
 // Mount shows the directory below at another.
@@ -98,42 +94,13 @@ func (n *node) Setattr(ctx context.Context, f fs.FileHandle, in *fuse.SetAttrIn,
 	if n.faults.NoSticky && in.Valid&fuse.FATTR_MODE != 0 {
 		in.Mode &^= syscall.S_ISVTX
 	}
-	errno := n.LoopbackNode.Setattr(ctx, f, in, out)
-	n.lie(&out.Attr)
-	return errno
-}
-
-// Create implements fs.NodeCreater.
-func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
-	if n.faults.NoExclusive {
-		flags &^= syscall.O_EXCL
-	}
-	return n.LoopbackNode.Create(ctx, name, flags, mode, out)
-}
-
-// Getattr implements fs.NodeGetattrer.
-func (n *node) Getattr(ctx context.Context, f fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
-	errno := n.LoopbackNode.Getattr(ctx, f, out)
-	n.lie(&out.Attr)
-	return errno
-}
-
-// last is the last inode number that was made up.
-var last atomic.Uint64
-
-func (n *node) lie(a *fuse.Attr) {
-	if n.faults.NewInodes {
-		a.Ino = last.Add(1)
-	}
+	return n.LoopbackNode.Setattr(ctx, f, in, out)
 }
 
 // Fsync implements fs.NodeFsyncer.
 func (n *node) Fsync(ctx context.Context, f fs.FileHandle, flags uint32) syscall.Errno {
-	if n.faults.NoSync && !n.IsDir() || n.faults.NoSyncDir && n.IsDir() {
+	if n.faults.NoSync {
 		return syscall.EINVAL
-	}
-	if f == nil {
-		return 0 // a directory, which its own system syncs
 	}
 	if f, ok := f.(fs.FileFsyncer); ok {
 		return f.Fsync(ctx, flags)

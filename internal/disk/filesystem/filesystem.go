@@ -2,8 +2,8 @@
 // system of the postoffice keeps what docs/durability.md needs.
 //
 // It owns nothing on the disk but an empty file for a moment, .probe.* in the postoffice's
-// own directory, with which it tries a rename. One that a killed process has left is removed
-// by the next look.
+// own directory, with which it tries a rename, and a directory of that name, in which Measure
+// tries what the postoffice needs. What a killed process has left is removed by the next look.
 //
 // Diagnostics: a *config.Error if the postoffice cannot work there at all: it names the file
 // system and the remedy. A risk that only a loss of power brings is a line in the log.
@@ -11,7 +11,9 @@ package filesystem
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/run/config"
@@ -23,6 +25,9 @@ type Found struct {
 	Risks []durable.Risk
 	// Links reports that files are moved by link and unlink.
 	Links bool
+	// Missing is what a postoffice needs and this file system does not have. It is looked for
+	// where a kind is not known to have it, unless Look is quiet.
+	Missing []Property
 	// Unusable is why no message can be moved there; nil: it can be, or could not be tried.
 	Unusable error
 }
@@ -57,6 +62,16 @@ func Look(dir string, strict, quiet bool) (Found, error) {
 			found.Unusable = nil
 		}
 	}
+	if quiet || m.Renames() {
+		return found, nil
+	}
+	// Where nothing can be made nothing is known.
+	list, _ := Measure(dir, dirs...)
+	for _, p := range list {
+		if p.IsMissing() {
+			found.Missing = append(found.Missing, p)
+		}
+	}
 	return found, nil
 }
 
@@ -71,6 +86,14 @@ func Check(settings *config.Config, log *slog.Logger) error {
 	if found.Unusable != nil {
 		return &config.Error{File: dir, Reason: "POSTOFFICE cannot be used: " + found.Mount.String() +
 			" can neither rename a file without replacing another nor link it, and no message could be moved; " + Remedy, Err: found.Unusable}
+	}
+	if len(found.Missing) > 0 {
+		var lines []string
+		for _, p := range found.Missing {
+			lines = append(lines, fmt.Sprintf("%s (%s: %s)", p.Name, p.Tried, p.Result))
+		}
+		return &config.Error{File: dir, Reason: "POSTOFFICE cannot be used: " + found.Mount.String() + " lacks what a postoffice needs: " +
+			strings.Join(lines, ", ") + "; zmctl check --filesystem " + dir + " shows all that was tried; " + Remedy}
 	}
 	for _, r := range found.Risks {
 		log.Warn("file-system", "dir", dir, "type", found.Kind, "source", found.Source, "mount", found.Point, "reason", r.Text, "advice", r.Remedy)

@@ -293,6 +293,10 @@ func TestOp5ConfinedSystemIsDrained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := prepared(t)
+			later := []string{postoffice.Suspended, postoffice.Clients, postoffice.Verify} // an earlier version has made none of them
+			for _, dir := range later {
+				assert.Must(t, os.Remove(path(s, dir)))
+			}
 			earlier := path(s, postoffice.EarlierSuspensions)
 			write(t, earlier, "zmailer-suspensions 1\naccepting order=20261126-000000-drain-1 since=2026-11-26T00:00:00Z by=\"ann\"\n")
 			if uid := os.Getuid(); uid == 0 && name != "an ordinary user" {
@@ -314,6 +318,11 @@ func TestOp5ConfinedSystemIsDrained(t *testing.T) {
 				})
 			}
 			greeting("421")
+			office := assert.Get(os.Stat(s.PostOffice()))(t).Sys().(*syscall.Stat_t)
+			for _, name := range append(later, postoffice.SuspensionFile) {
+				own := assert.Get(os.Stat(path(s, name)))(t).Sys().(*syscall.Stat_t)
+				assert.Equal(t, [2]uint32{own.Uid, own.Gid}, [2]uint32{office.Uid, office.Gid}, name)
+			}
 			if _, err := os.Stat(earlier); err == nil {
 				t.Error("the file of the earlier version is still there")
 			}

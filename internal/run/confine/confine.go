@@ -23,6 +23,7 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 
 	"zmailer/internal/run/config"
@@ -73,6 +74,27 @@ func Enter(program string, c *config.Config, log *slog.Logger) error {
 	}
 	log.Info("confined", "user", r.User, "capabilities", r.Capabilities, "landlock", r.Landlock)
 	return nil
+}
+
+// AsOwner has f work in a directory as its owner, if root calls: what f makes there is not root's, and
+// the owner, who can rename what is in it, gains nothing. With an error this process may have the
+// wrong rights and is to end.
+func AsOwner(dir string, f func()) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil || os.Geteuid() != 0 || st.Uid == 0 {
+		f() // it meets the trouble, if any, itself
+		return nil
+	}
+	group := os.Getegid()
+	if err := syscall.Setegid(int(st.Gid)); err != nil {
+		return os.NewSyscallError("setegid", err)
+	}
+	err := os.NewSyscallError("seteuid", syscall.Seteuid(int(st.Uid)))
+	if err == nil {
+		f()
+		err = os.NewSyscallError("seteuid", syscall.Seteuid(0))
+	}
+	return errors.Join(err, os.NewSyscallError("setegid", syscall.Setegid(group)))
 }
 
 // Holds reports whether this process has what the profile keeps, and is to give up the rest: a

@@ -36,6 +36,7 @@ import (
 	"zmailer/internal/postoffice/ledger"
 	"zmailer/internal/postoffice/verified"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/confine"
 	"zmailer/internal/run/logging"
 	"zmailer/internal/run/ports"
 	"zmailer/internal/stage/smtpserver/auth"
@@ -128,7 +129,7 @@ func Run(ctx context.Context, c Config) error {
 				err = errors.Join(err, ports.Own(l.Listener, c.Owner))
 			}
 		}
-		c.makeDirs()
+		err = errors.Join(err, confine.AsOwner(c.PostOffice, c.makeDirs))
 		if err = errors.Join(err, c.Confine()); err != nil {
 			return errors.Join(err, listen.CloseAll(listeners))
 		}

@@ -213,13 +213,13 @@ func roleOf(t *testing.T, p suite.Process) string {
 func checkStandings(t *testing.T, s *suite.Suite, daemon int) {
 	t.Helper()
 	own := strings.TrimSpace(strings.Repeat(strconv.Itoa(daemon)+" ", 4))
-	// Bits of capabilities(7): dac_read_search; chown to setuid; with setpcap and sys_nice.
-	const none, search, becoming, starting = "0000000000000000", "0000000000000004", "00000000000000ff", "00000000008001ff"
+	// Bits of capabilities(7): dac_read_search; with net_bind_service; chown to setuid; with setpcap and sys_nice.
+	const none, search, opening, becoming, starting = "0000000000000000", "0000000000000004", "0000000000000404", "00000000000000ff", "00000000008001ff"
 	want := map[string]standing{
 		"smtpserver":         {own, none, none, "1"},
 		"router":             {own, none, none, "1"},
 		"opener":             {own, search, search, "1"},
-		"keys of smtpserver": {own, search, search, "1"},
+		"keys of smtpserver": {own, opening, opening, "1"},
 		"keys of scheduler":  {own, search, search, "1"},
 		"scheduler":          {own, none, none, "1"},
 		"ta-smtp":            {own, none, none, "1"},

@@ -49,7 +49,7 @@ func app() *cli.App {
 			initCommand(), runCommand(), statusCommand(), queueCommand(), showCommand(), whyCommand(), historyCommand(),
 			threadCommand(), eventsCommand(), topCommand(), traceCommand(), exportCommand(), logCommand(),
 		}, serviceCommands(), verbCommands(), []*cli.Command{
-			suspendCommand(), resumeCommand(), etrnCommand(), routeCommand(), verifyCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
+			suspendCommand(), resumeCommand(), etrnCommand(), routeCommand(), verifyCommand(), ratesCommand(), ordersCommand(), undoCommand(), removedCommand(), resubmitCommand(), freezerCommand(), postmanCommand(), cleanupCommand(), checkCommand(), simulateCommand(), settleCommand(), webCommand(),
 			checkConfigCommand(), testCommand(), newdbCommand(), passwdCommand(), dkimCommand(), tlsrptCommand(), importCommand(), importConfigCommand(), reloadCommand(), freezeServiceCommand(), thawServiceCommand(),
 			tryCommand(), completionCommand(), versionCommand(),
 		}),

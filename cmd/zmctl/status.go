@@ -17,6 +17,7 @@ import (
 	"zmailer/internal/postoffice/alarm"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/human"
+	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/ui/text"
 	"zmailer/internal/ui/top"
 )
@@ -36,7 +37,8 @@ processes. Daemons that systemd or zmctl run has started are listed with their a
 problem. Recipients are counted for at most 20000 specifications; zmctl queue --counts
 counts more.
 
-What operators have suspended is printed after that (docs/suspend.md). Alarms are printed at the
+What operators have suspended is printed after that (docs/suspend.md), and a line about the users
+and senders that have used most of a rate, if it is more than half (docs/limits.md). Alarms are printed at the
 end: mail that is too old, makes no progress, or is incomplete, files that cannot be used,
 servers that give no answer, and certificates that end soon (docs/alarms.md).
 
@@ -55,6 +57,8 @@ type statusReport struct {
 	Frozen string `json:"frozen,omitempty"`
 	// Suspensions are what operators have suspended: deliveries, or the acceptance of mail.
 	Suspensions []view.Suspension `json:"suspensions,omitempty"`
+	// Rates are those of which users and senders have the least left, if it is less than half.
+	Rates []limits.Usage `json:"rates,omitempty"`
 	// Alarms are conditions that need an operator.
 	Alarms []alarm.Alarm `json:"alarms,omitempty"`
 }
@@ -71,6 +75,7 @@ func runStatus(c *cli.Context, o *target, _ struct{}) error {
 	st.Service, _ = service.New(c.Context, o.settings, o.PostOffice, false).Status(c.Context)
 	st.Frozen, _ = o.Frozen()
 	st.Suspensions = view.Suspensions(s.Suspended())
+	st.Rates = usedRates(c, o.dir)
 	if c.Bool("json") {
 		err = text.PrintJSON(c.App.Writer, st)
 	} else {
@@ -96,6 +101,10 @@ func (st *statusReport) printServing(w io.Writer, s *view.Spool) error {
 	if list := s.Suspended(); len(list) > 0 {
 		fmt.Fprintln(w)
 		text.PrintSuspensions(w, list, s.Now)
+	}
+	if len(st.Rates) > 0 {
+		_, werr := fmt.Fprintf(w, "\n%s\n", ratesLine(st.Rates))
+		err = errors.Join(err, werr)
 	}
 	return err
 }

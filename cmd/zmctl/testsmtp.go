@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"zmailer/internal/run/config"
 	"zmailer/internal/stage/scheduler/agents"
 	"zmailer/internal/stage/smtpserver"
+	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
 	"zmailer/internal/stage/smtpserver/session"
 	"zmailer/internal/ui/text"
@@ -25,7 +27,8 @@ func testCommand() *cli.Command {
 			Name:      "smtp",
 			Usage:     "show each rule that smtpserver would apply to mail, and its verdict",
 			UsageText: "zmctl test smtp --client IP --from ADDRESS --to ADDRESS [--helo NAME] [--user USER] [--message FILE]",
-			Description: `Shows the tests that smtpserver makes for mail, in their order, each with its result: SENDERLOGIN,
+			Description: `Shows the tests that smtpserver makes for mail, in their order, each with its result: what is left of
+the rates (docs/limits.md), SENDERLOGIN,
 the rules of the file access, DNS lists, RCPTCHECK and the greylist at RCPT, and, with
 --message, the rules about header and body, SPF, DKIM and DMARC, and the rules that wait for
 the content. It reads the same configuration with the same functions as smtpserver.
@@ -78,6 +81,9 @@ func runTestSMTP(c *cli.Context) error {
 	cfg.Keeper, cfg.Access.Keeper, cfg.Access.Source.Keeper = nil, nil, nil // they are smtpserver's
 	if cfg.Access.Probe != nil {
 		cfg.Access.Probe.Command = agents.Prober(settings, rcptcheck.ProbeCommand) // its answers are not kept
+	}
+	t.Rates = func(ctx context.Context, q smtpserver.RatesQuestion) ([]limits.Usage, error) {
+		return smtpserver.AskRates(ctx, settings.PostOffice(), q)
 	}
 	report, err := smtpserver.Try(c.Context, cfg, t)
 	if err != nil {

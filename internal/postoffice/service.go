@@ -14,6 +14,9 @@ import (
 // QuerySocket is the name of the scheduler's query socket in the postoffice.
 const QuerySocket = ".mailq"
 
+// RatesSocket is the socket on which smtpserver answers how much of its rates is used.
+const RatesSocket = ".rates"
+
 // FreezeFlag is the file that keeps daemons from being started.
 const FreezeFlag = ".freeze"
 

@@ -21,12 +21,15 @@ type acceptors struct {
 	liveness  atomic.Pointer[listen.Liveness]
 	failed    chan error // of a listener that cannot go on
 	running   sync.WaitGroup
+	rates     rateAnswers
 }
 
 // acceptOn begins to accept on the listeners of a server.
 func (s *server) acceptOn(listeners []*listen.Listener) *acceptors {
 	a := &acceptors{failed: make(chan error, 1)}
 	a.current.Store(s)
+	a.rates.acceptors = a
+	a.rates.serve()
 	a.add(listeners, listeners)
 	return a
 }
@@ -68,6 +71,7 @@ func (a *acceptors) close(closed []*listen.Listener) {
 // stop closes all listeners; connections that wait there are reset, as the server ends.
 func (a *acceptors) stop() {
 	_ = listen.CloseAll(a.listeners)
+	a.rates.stop()
 	a.running.Wait()
 }
 
@@ -108,6 +112,7 @@ func (a *acceptors) reload(ctx context.Context) {
 	}
 	next := old.server(c, l, old.limits.With(c.Limits.Config))
 	a.current.Store(next)
+	a.rates.serve()
 	old.retire()
 	closed := slices.DeleteFunc(slices.Clone(a.listeners), func(l *listen.Listener) bool { return slices.Contains(all, l) })
 	a.add(all, opened)

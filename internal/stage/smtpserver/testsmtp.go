@@ -13,11 +13,14 @@ import (
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/mail/envelope"
+	"zmailer/internal/mail/status"
+	"zmailer/internal/run/human"
 	"zmailer/internal/stage/smtpserver/content"
 	"zmailer/internal/stage/smtpserver/content/checks"
 	"zmailer/internal/stage/smtpserver/policy"
 	"zmailer/internal/stage/smtpserver/policy/access"
 	"zmailer/internal/stage/smtpserver/policy/greylist"
+	"zmailer/internal/stage/smtpserver/policy/limits"
 	"zmailer/internal/stage/smtpserver/session"
 )
 
@@ -30,6 +33,8 @@ type Trial struct {
 	TLS      bool
 	From, To address.Mailbox
 	Message  []byte // with LF line ends; nil: the reply to RCPT is the last that is shown
+	// Rates asks a running smtpserver how much of the rates is used; nil: none is asked.
+	Rates func(context.Context, RatesQuestion) ([]limits.Usage, error)
 }
 
 // TrialStep is one test with its result.
@@ -125,7 +130,11 @@ func (r *trial) run(ctx context.Context, rules *contentrules.Set) error {
 	default:
 		r.report.Client += ", not in RELAYNETS"
 	}
-	if r.stage = "mail"; r.User != "" && len(r.c.Access.SenderLogin) > 0 {
+	r.stage = "mail"
+	if done, err := r.rates(ctx, client); done || err != nil {
+		return err
+	}
+	if r.User != "" && len(r.c.Access.SenderLogin) > 0 {
 		v := r.p.CheckSender(ctx, &r.f, client)
 		r.step("SENDERLOGIN", resultOf(v))
 		if v.Action != access.None {
@@ -142,6 +151,39 @@ func (r *trial) run(ctx context.Context, rules *contentrules.Set) error {
 		return nil
 	}
 	return r.content(ctx, rules, d)
+}
+
+// rates shows what is left of the rates that hold; true: nothing is left of one.
+func (r *trial) rates(ctx context.Context, client session.Client) (done bool, err error) {
+	if !r.c.counts() {
+		return false, nil
+	}
+	var used []limits.Usage
+	err, note := ErrNoRates, ""
+	if r.Rates != nil {
+		used, err = r.Rates(ctx, RatesQuestion{Client: r.Client, User: r.User, From: r.From.String()})
+	}
+	if err != nil {
+		note = "; nothing is counted now: " + err.Error()
+		w := limits.Who{Addr: client.Addr.Addr(), User: r.User, Sender: policy.SenderKey(r.From)}
+		if r.p.HasRates() {
+			if w.UserRates, w.SenderRates, err = r.p.Rates(ctx, r.User, r.From); err != nil {
+				r.step("RATELIMITS", err.Error())
+				r.decide(r.p.LookupFailed(err, client))
+				return true, nil
+			}
+		}
+		used = limits.New(r.c.Limits.Config).Of(&w)
+	}
+	for i := range used {
+		u := &used[i]
+		r.step("rate "+u.Limit, fmt.Sprintf("%s: %d of %d in %s are left%s", u.Who, u.Left(), u.Count, human.Span(u.Per), note))
+		if u.Left() < 1 && !done {
+			done = true
+			r.decide(access.Verdict{Action: access.Defer, Code: 450, Status: status.Code{Class: 4, Subject: 7, Detail: 1}, Text: "Error: rate limit exceeded", By: "rate " + u.Limit})
+		}
+	}
+	return done, nil
 }
 
 // resultOf returns a verdict as a step's result.

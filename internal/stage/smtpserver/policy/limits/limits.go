@@ -127,6 +127,7 @@ type key struct {
 type account struct {
 	open int // connections
 	upto [kinds]time.Time
+	own  *[kinds]Rate // those that replace the configured ones; nil: it never had any
 }
 
 // New makes Limits with nothing counted.
@@ -244,6 +245,13 @@ func (l *Limits) takeAt(k key, kind int, r Rate) bool {
 		return false
 	}
 	a.upto[kind] = next
+	if a.own != nil {
+		a.own[kind] = r
+	} else if r != l.rates[kind] {
+		own := l.rates
+		own[kind] = r
+		a.own = &own
+	}
 	return true
 }
 

@@ -7,17 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"zmailer/internal/lookup/passwd"
 	"zmailer/internal/run/assert"
-	"zmailer/test/peer"
 )
 
 // Addresses of clients, apart from the attacker's.
@@ -189,18 +185,7 @@ func TestAtk4ManyConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var submission string
-			w := prepare(t, asDaemon, func(w *world) {
-				var err error
-				submission, err = peer.FreeAddr()
-				w.must(err)
-				users, _, err := passwd.Change{User: aliceName, Password: "secret", SCRAM: true}.Apply(nil)
-				w.must(err)
-				file := filepath.Join(w.s.Dir, "passwords")
-				w.must(os.WriteFile(file, users, 0o600))
-				w.must(os.Chown(file, w.account(daemonName).uid, w.account(daemonName).gid))
-				w.s.Settings["SUBMISSIONLISTEN"], w.s.Settings["AUTH"] = submission, "file:"+file
-				w.s.Settings["LIMITSEXEMPT"], w.s.Settings["RELAYNETS"] = exemptAddr+"/32", "192.0.2.0/24"
-			})
+			w := prepare(t, asDaemon, func(w *world) { submission = w.crowded() })
 			w.start()
 			rcpt := w.bob.name + "@mta.example"
 			own := func() error { return mail(exemptAddr, w.s.SMTPAddr, "", rcpt) }

@@ -15,9 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"zmailer/internal/lookup/passwd"
 	"zmailer/internal/run/assert"
-	"zmailer/test/peer"
 )
 
 // Atk5: eight clients send messages without end to a disk of 300 MB, which is full in three
@@ -41,18 +39,7 @@ func TestAtk5EndlessMessages(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
 			var submission string
-			w := prepareIn(t, disk, asDaemon, func(w *world) {
-				var err error
-				submission, err = peer.FreeAddr()
-				w.must(err)
-				users, _, err := passwd.Change{User: aliceName, Password: "secret", SCRAM: true}.Apply(nil)
-				w.must(err)
-				file := filepath.Join(w.s.Dir, "passwords")
-				w.must(os.WriteFile(file, users, 0o600))
-				w.must(os.Chown(file, w.account(daemonName).uid, w.account(daemonName).gid))
-				w.s.Settings["SUBMISSIONLISTEN"], w.s.Settings["AUTH"] = submission, "file:"+file
-				w.s.Settings["LIMITSEXEMPT"], w.s.Settings["RELAYNETS"] = exemptAddr+"/32", "192.0.2.0/24"
-			})
+			w := prepareIn(t, disk, asDaemon, func(w *world) { submission = w.crowded() })
 			w.start()
 			rcpt := w.bob.name + "@mta.example"
 			own := func() error { return mail(exemptAddr, w.s.SMTPAddr, "", rcpt) }

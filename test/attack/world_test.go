@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"zmailer/internal/lookup/passwd"
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/suite"
@@ -136,6 +137,22 @@ func prepare(t *testing.T, mode string, change func(w *world)) *world {
 	dir := t.TempDir()
 	openUp(t, dir)
 	return prepareIn(t, dir, mode, change)
+}
+
+// crowded has a system that is prepared offer submission to alice, and exempt one address alone from
+// the limits. It returns where users submit.
+func (w *world) crowded() (submission string) {
+	w.Helper()
+	submission, err := peer.FreeAddr()
+	w.must(err)
+	users, _, err := passwd.Change{User: aliceName, Password: "secret", SCRAM: true}.Apply(nil)
+	w.must(err)
+	file := filepath.Join(w.s.Dir, "passwords")
+	w.must(os.WriteFile(file, users, 0o600))
+	w.must(os.Chown(file, w.account(daemonName).uid, w.account(daemonName).gid))
+	w.s.Settings["SUBMISSIONLISTEN"], w.s.Settings["AUTH"] = submission, "file:"+file
+	w.s.Settings["LIMITSEXEMPT"], w.s.Settings["RELAYNETS"] = exemptAddr+"/32", "192.0.2.0/24"
+	return submission
 }
 
 // prepareIn is prepare in a directory that other users can enter.

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -28,12 +27,7 @@ type remote struct {
 // between starts a proxy before a server.
 func between(t *testing.T, s *server) *server {
 	t.Helper()
-	listen := "127.0.0.1:0"
-	if s.network == "unix" {
-		listen = filepath.Join(rig.ShortDir(t), filepath.Base(s.address))
-	}
-	p := assert.Get(peer.NewProxy(s.network, listen, s.address))(t)
-	t.Cleanup(p.Close)
+	p := rig.Proxy(t, s.network, s.address)
 	return &server{t: t, network: s.network, address: p.Addr(), proxy: p}
 }
 
@@ -164,20 +158,12 @@ func TestWebServiceDownAndUpAgain(t *testing.T) {
 // A text whose end is the connection's end may have been cut, so it is no answer.
 func TestWebTextWithoutALengthIsAFailure(t *testing.T) {
 	for body, want := range map[string]string{"\r\nok@x.exam": "error", "\r\n": "error", "Content-Length: 3\r\n\r\nx@y": "x@y"} {
-		l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				_, _ = c.Read(make([]byte, 4096))
-				fmt.Fprintf(c, "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n%s", body)
-				c.Close()
-			}
-		}()
-		opened := open(t, write(t, "http", "url = http://%s/%%s\nformat = text\n", l.Addr()), limit)
+		addr := rig.Serve(t, "tcp", func(c net.Conn) {
+			defer c.Close()
+			_, _ = c.Read(make([]byte, 4096))
+			fmt.Fprintf(c, "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n%s", body)
+		})
+		opened := open(t, write(t, "http", "url = http://%s/%%s\nformat = text\n", addr), limit)
 		if got, err := ask(opened, "known"); got != want {
 			t.Errorf("%q: got %s, %v, want %s", body, got, err, want)
 		}
@@ -279,18 +265,8 @@ func TestDirectoryWithAMillionAnswersIsAFailure(t *testing.T) {
 		eventually(t, opened, "known", "ok@x.example")
 	}
 	eventually(t, opened, "unknown", "none")
-	unlimited := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	t.Cleanup(func() { unlimited.Close() })
-	go func() {
-		for {
-			c, err := unlimited.Accept()
-			if err != nil {
-				return
-			}
-			go sendEntries(c)
-		}
-	}()
-	opened = open(t, write(t, "ldap", "url = ldap://%s\nbase = dc=x\nfilter = (cn=%%s)\nattributes = description\n", unlimited.Addr()), limit)
+	unlimited := rig.Serve(t, "tcp", sendEntries)
+	opened = open(t, write(t, "ldap", "url = ldap://%s\nbase = dc=x\nfilter = (cn=%%s)\nattributes = description\n", unlimited), limit)
 	for range 3 {
 		if got, err := ask(opened, "unlimited"); got != "error" || !strings.Contains(err.Error(), "size limit") {
 			t.Errorf("unlimited: got %.40s, %v", got, err)

@@ -27,6 +27,7 @@ import (
 	"zmailer/internal/run/assert"
 	"zmailer/internal/run/hostile"
 	"zmailer/internal/table"
+	"zmailer/test/rig"
 	"zmailer/test/suite"
 )
 
@@ -448,19 +449,8 @@ func TestGarbageIsAFailure(t *testing.T) {
 		} {
 			t.Run(scheme+" "+name, func(t *testing.T) {
 				t.Parallel()
-				l := assert.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-				t.Cleanup(func() { l.Close() })
-				go func() {
-					for {
-						c, err := l.Accept()
-						if err != nil {
-							return
-						}
-						go answer(c)
-					}
-				}()
 				kind, _, _ := strings.Cut(scheme, " ")
-				opened := open(t, write(t, kind, settings, l.Addr()), time.Second)
+				opened := open(t, write(t, kind, settings, rig.Serve(t, "tcp", answer)), time.Second)
 				for range 2 {
 					if got, err := ask(opened, "known"); got != "error" {
 						t.Errorf("got %s, %v", got, err)

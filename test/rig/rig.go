@@ -63,6 +63,41 @@ func ShortDir(t testing.TB) string {
 	return dir
 }
 
+// Proxy starts a proxy before a server on a network, tcp or unix, until the test ends.
+func Proxy(t testing.TB, network, server string) *peer.Proxy {
+	t.Helper()
+	p := assert.Get(peer.NewProxy(network, listenOn(t, network, filepath.Base(server)), server))(t)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Serve has a function serve each connection to a new address of a network, tcp or unix, until the
+// test ends; the function closes it.
+func Serve(t testing.TB, network string, each func(net.Conn)) (addr string) {
+	t.Helper()
+	l := assert.Get(net.Listen(network, listenOn(t, network, "s")))(t)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go each(c)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// listenOn returns a new address to listen on; name is that of a socket.
+func listenOn(t testing.TB, network, name string) string {
+	t.Helper()
+	if network == "unix" {
+		return filepath.Join(ShortDir(t), name)
+	}
+	return "127.0.0.1:0"
+}
+
 // FreeAddr returns an address of loopback that no process listens on.
 func FreeAddr(t testing.TB) string {
 	t.Helper()

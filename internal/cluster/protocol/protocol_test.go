@@ -67,13 +67,18 @@ func (r *rig) join() Action {
 	return r.want(Claim)
 }
 
-// serve brings the node to where it serves a postoffice whose claim is on its way.
-func (r *rig) serve(claim Action, revision, stored uint64) {
+// write brings the node to where it writes the epoch of a postoffice whose claim is on its way.
+func (r *rig) write(claim Action, revision, stored uint64) {
 	r.step(0, Event{Kind: Won, Postoffice: claim.Postoffice, ID: claim.ID, Revision: revision})
 	r.without(ReadEpoch, WriteEpoch, Start)
 	r.step(second, Event{})
 	r.step(0, Event{Kind: EpochRead, Postoffice: claim.Postoffice, ID: r.want(ReadEpoch).ID, Revision: stored})
 	r.without(Start)
+}
+
+// serve brings the node to where it serves a postoffice whose claim is on its way.
+func (r *rig) serve(claim Action, revision, stored uint64) {
+	r.write(claim, revision, stored)
 	r.step(0, Event{Kind: EpochWritten, Postoffice: claim.Postoffice, ID: r.want(WriteEpoch).ID})
 	if s := r.want(Start); s.Epoch != revision {
 		r.t.Fatalf("epoch %d, want %d", s.Epoch, revision)
@@ -295,10 +300,7 @@ func TestAPostofficeIsHandedBackWhenItsDaemonsHaveEnded(t *testing.T) {
 
 func TestAnEpochWhoseWritingFailedIsWrittenAgain(t *testing.T) {
 	r := newRig(t)
-	claim := r.join()
-	r.step(0, Event{Kind: Won, Postoffice: "a", ID: claim.ID, Revision: 5})
-	r.step(second, Event{})
-	r.step(0, Event{Kind: EpochRead, Postoffice: "a", ID: r.want(ReadEpoch).ID, Revision: 3})
+	r.write(r.join(), 5, 3)
 	r.step(0, Event{Kind: RequestFailed, Postoffice: "a", ID: r.want(WriteEpoch).ID})
 	r.without(Start)
 	r.step(second, Event{})
@@ -310,10 +312,7 @@ func TestAnEpochWhoseWritingFailedIsWrittenAgain(t *testing.T) {
 
 func TestAHigherEpochThatIsFoundAfterTheWritingEndsTheClaim(t *testing.T) {
 	r := newRig(t)
-	claim := r.join()
-	r.step(0, Event{Kind: Won, Postoffice: "a", ID: claim.ID, Revision: 5})
-	r.step(second, Event{})
-	r.step(0, Event{Kind: EpochRead, Postoffice: "a", ID: r.want(ReadEpoch).ID, Revision: 3})
+	r.write(r.join(), 5, 3)
 	r.step(0, Event{Kind: EpochRead, Postoffice: "a", ID: r.want(WriteEpoch).ID, Revision: 6})
 	r.without(Start, WriteEpoch)
 	r.want(Release)
@@ -374,10 +373,7 @@ func TestAClaimIsHandedBackBeforeAnythingWasTouched(t *testing.T) {
 
 func TestAnEpochThatIsFoundDamagedAfterTheWritingStartsNothing(t *testing.T) {
 	r := newRig(t)
-	claim := r.join()
-	r.step(0, Event{Kind: Won, Postoffice: "a", ID: claim.ID, Revision: 5})
-	r.step(second, Event{})
-	r.step(0, Event{Kind: EpochRead, Postoffice: "a", ID: r.want(ReadEpoch).ID, Revision: 3})
+	r.write(r.join(), 5, 3)
 	r.step(0, Event{Kind: EpochDamaged, Postoffice: "a", ID: r.want(WriteEpoch).ID})
 	r.want(Alarm)
 	r.without(Start)

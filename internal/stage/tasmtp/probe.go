@@ -8,11 +8,11 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 
 	"zmailer/internal/mail/address"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/answer"
 	"zmailer/internal/wire/smtpclient"
 )
 
@@ -127,54 +127,30 @@ func ServeProbes(ctx context.Context, c Config, in io.Reader, out io.Writer) err
 }
 
 func (r *Relay) serveProbes(ctx context.Context, in io.Reader, out io.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var mu sync.Mutex
-	var failed error
-	say := func(line string) {
-		mu.Lock()
-		defer mu.Unlock()
-		if _, err := io.WriteString(out, line+"\n"); err != nil && failed == nil {
-			failed = fmt.Errorf("answer: %w", err)
-			cancel() // the client is gone
-		}
-	}
-	say(ProbeGreeting)
-	var working sync.WaitGroup
-	places := make(chan struct{}, probers)
+	s, ctx := answer.New(ctx, out, probers, ProbeGreeting)
 	lines := bufio.NewReaderSize(in, 16<<10)
+	var err error
 	for ctx.Err() == nil {
-		line, err := lines.ReadString('\n')
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			failed = errors.Join(failed, err)
+		var line string
+		if line, err = lines.ReadString('\n'); err != nil {
 			break
 		}
 		f := strings.Fields(line)
 		if len(f) != 4 {
-			failed = errors.Join(failed, fmt.Errorf("a request is ID CHANNEL HOST ADDRESS, not %.80q", line))
+			err = fmt.Errorf("a request is ID CHANNEL HOST ADDRESS, not %.80q", line)
 			break
 		}
-		host, err := address.DecodeXText(f[2])
+		host, herr := address.DecodeXText(f[2])
 		to, terr := address.DecodeXText(f[3])
-		if err := errors.Join(err, terr); err != nil {
-			failed = errors.Join(failed, err)
+		if err = errors.Join(herr, terr); err != nil {
 			break
 		}
-		select {
-		case places <- struct{}{}:
-		case <-ctx.Done():
-			continue
-		}
-		working.Go(func() {
-			defer func() { <-places }()
-			say(f[0] + " " + r.Probe(ctx, f[1], host, to).String())
-		})
+		s.Go(func() string { return f[0] + " " + r.Probe(ctx, f[1], host, to).String() })
 	}
-	working.Wait()
-	return failed
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, s.Wait())
 }
 
 // String returns the answer as ServeProbes writes it: one line.
@@ -186,11 +162,5 @@ func (p Probe) String() string {
 	if p.Away {
 		word = "away"
 	}
-	text := strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f {
-			return ' '
-		}
-		return c
-	}, p.Text)
-	return word + " " + p.Code.String() + " " + strings.ToValidUTF8(text[:min(len(text), 400)], "")
+	return word + " " + p.Code.String() + " " + answer.Text(p.Text)
 }

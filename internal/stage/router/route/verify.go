@@ -11,7 +11,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"zmailer/internal/disk/durable"
@@ -19,6 +18,7 @@ import (
 	"zmailer/internal/mail/envelope"
 	"zmailer/internal/mail/status"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/run/answer"
 	"zmailer/internal/stage/router/policy"
 	"zmailer/internal/stage/router/rules"
 )
@@ -253,21 +253,7 @@ const VerifyGreeting = "zmailer rcpt-check 1"
 // "ID generation" is answered "ID generation - NAME NANOSECONDS", see Generation. Its error is
 // that of in or out.
 func (v *Verifier) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var mu sync.Mutex
-	var failed error
-	say := func(line string) {
-		mu.Lock()
-		defer mu.Unlock()
-		if _, err := io.WriteString(out, line+"\n"); err != nil && failed == nil {
-			failed = fmt.Errorf("answer: %w", err)
-			cancel() // the client is gone
-		}
-	}
-	say(VerifyGreeting)
-	var working sync.WaitGroup
-	places := make(chan struct{}, verifiers)
+	s, ctx := answer.New(ctx, out, verifiers, VerifyGreeting)
 	lines := bufio.NewReaderSize(in, maxVerifyLine)
 	var err error
 	for ctx.Err() == nil {
@@ -280,11 +266,7 @@ func (v *Verifier) Serve(ctx context.Context, in io.Reader, out io.Writer) error
 			if _, err = io.ReadFull(lines, head); err != nil {
 				break
 			}
-			places <- struct{}{}
-			working.Go(func() {
-				defer func() { <-places }()
-				say(id + " " + v.Message(ctx, head[:length], size).String())
-			})
+			s.Go(func() string { return id + " " + v.Message(ctx, head[:length], size).String() })
 			continue
 		}
 		id, from, to, perr := parseVerify(line)
@@ -294,20 +276,15 @@ func (v *Verifier) Serve(ctx context.Context, in io.Reader, out io.Writer) error
 		}
 		if from == "" && to == "" {
 			name, keep := v.Generation()
-			say(fmt.Sprintf("%s %s - %s %d", id, askGeneration, name, keep))
+			s.Say(fmt.Sprintf("%s %s - %s %d", id, askGeneration, name, keep))
 			continue
 		}
-		places <- struct{}{}
-		working.Go(func() {
-			defer func() { <-places }()
-			say(id + " " + v.Verify(ctx, from, to).String())
-		})
+		s.Go(func() string { return id + " " + v.Verify(ctx, from, to).String() })
 	}
-	working.Wait()
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return errors.Join(err, failed)
+	return errors.Join(err, s.Wait())
 }
 
 // maxVerifyLine is how long a request may be. Bytes.
@@ -322,20 +299,8 @@ func (k Known) String() string {
 	if k.Next.Channel != "" {
 		return k.Word + " " + code + " " + k.Next.String()
 	}
-	text := strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f {
-			return ' '
-		}
-		return c
-	}, k.Text)
-	if len(text) > maxVerifyText {
-		text = strings.ToValidUTF8(text[:maxVerifyText], "")
-	}
-	return k.Word + " " + code + " " + text
+	return k.Word + " " + code + " " + answer.Text(k.Text)
 }
-
-// maxVerifyText bounds what an answer says. Bytes.
-const maxVerifyText = 400
 
 // askGeneration is the request for Generation.
 const askGeneration = "generation"

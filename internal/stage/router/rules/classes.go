@@ -47,25 +47,6 @@ func (c *Classes) verifies(domain *text.Store, class bool) bool {
 	return c.Verify && (domain.Verify == "yes" || domain.Verify == "" && class)
 }
 
-// classTable returns where a kind of the domain classes is kept.
-func (t *Tables) classTable(kind text.Kind) *[]layer {
-	switch kind {
-	case text.VirtualAliasDomains:
-		return &t.aliasDomains
-	case text.VirtualMailboxDomains:
-		return &t.mailboxDomains
-	case text.VirtualMailboxMaps:
-		return &t.mailboxes
-	case text.VirtualUIDMaps:
-		return &t.uids
-	case text.VirtualGIDMaps:
-		return &t.gids
-	case text.RelayDomains:
-		return &t.relayDomains
-	}
-	return &t.relayRcpts
-}
-
 // classOf finds the class of a domain, and the entry that has it.
 func (t *Tables) classOf(ls lookups, domain string) (Class, found, error) {
 	f, ok, err := t.isLocal(ls, domain)
@@ -217,7 +198,7 @@ func (f *found) trusts(uid uint32) bool {
 func (t *Tables) idOf(ls lookups, kind text.Kind, key, domain string, box, dom *found, of func(*text.Store) uint32) (uint32, error) {
 	from, id := *box, of(&box.store)
 	for _, k := range []string{key, "@" + domain} {
-		if id != 0 || len(*t.classTable(kind)) == 0 {
+		if id != 0 || len(*t.layersOf(kind)) == 0 {
 			break
 		}
 		f, ok, err := t.find(ls, kind, k)

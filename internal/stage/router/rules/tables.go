@@ -98,6 +98,7 @@ type external struct {
 	kind text.Kind
 }
 
+// layersOf returns where a kind of table is kept.
 func (t *Tables) layersOf(kind text.Kind) *[]layer {
 	switch kind {
 	case text.LocalNames:
@@ -108,8 +109,20 @@ func (t *Tables) layersOf(kind text.Kind) *[]layer {
 		return &t.aliases
 	case text.FQDNAliases:
 		return &t.fqdn
+	case text.VirtualAliasDomains:
+		return &t.aliasDomains
+	case text.VirtualMailboxDomains:
+		return &t.mailboxDomains
+	case text.VirtualMailboxMaps:
+		return &t.mailboxes
+	case text.VirtualUIDMaps:
+		return &t.uids
+	case text.VirtualGIDMaps:
+		return &t.gids
+	case text.RelayDomains:
+		return &t.relayDomains
 	}
-	return t.classTable(kind)
+	return &t.relayRcpts
 }
 
 // parseLayer reads a text table as the layer i of a kind.

@@ -19,6 +19,7 @@ import (
 	"zmailer/internal/lookup/ldap/ldaptest"
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
+	"zmailer/test/rig"
 )
 
 // isTemporary reports whether the reply asks the client to try again.
@@ -28,18 +29,6 @@ func isTemporary(err error) bool {
 
 // attempt tries a password, or a token, that is right or wrong.
 type attempt func(long time.Duration, right bool) error
-
-// behind starts a proxy before a server.
-func behind(t *testing.T, network, server string) *peer.Proxy {
-	t.Helper()
-	listen := "127.0.0.1:0"
-	if network == "unix" {
-		listen = filepath.Join(t.TempDir(), "p")
-	}
-	p := assert.Get(peer.NewProxy(network, listen, server))(t)
-	t.Cleanup(p.Close)
-	return p
-}
 
 // checkAnswers cuts and holds the answers of a server: the wrong password is never right, the right
 // one never refused, and when the server answers again, so do we.
@@ -116,36 +105,21 @@ func checkGarbage(t *testing.T, network string, more map[string]string, open fun
 			if endless && text == "" {
 				continue
 			}
-			listen := "127.0.0.1:0"
-			if network == "unix" {
-				listen = filepath.Join(t.TempDir(), "g")
-			}
-			l := assert.Get(net.Listen(network, listen))(t)
-			t.Cleanup(func() { l.Close() })
 			var sent atomic.Int64
-			go func() {
+			err := open(rig.Serve(t, network, func(c net.Conn) {
+				defer c.Close()
+				_, _ = c.Read(make([]byte, 4096))
+				b := []byte(text)
 				for {
-					c, err := l.Accept()
-					if err != nil {
+					n, err := c.Write(b)
+					if sent.Add(int64(n)); err != nil || !endless {
 						return
 					}
-					go func() {
-						defer c.Close()
-						_, _ = c.Read(make([]byte, 4096))
-						b := []byte(text)
-						for {
-							n, err := c.Write(b)
-							if sent.Add(int64(n)); err != nil || !endless {
-								return
-							}
-							if name != "lines" && len(b) == len(text) {
-								b = bytes.Repeat([]byte(text[len(text)-1:]), 64<<10)
-							}
-						}
-					}()
+					if name != "lines" && len(b) == len(text) {
+						b = bytes.Repeat([]byte(text[len(text)-1:]), 64<<10)
+					}
 				}
-			}()
-			err := open(l.Addr().String())(patience, true)
+			}))(patience, true)
 			if !isTemporary(err) {
 				t.Errorf("%s, endless=%v: %v", name, endless, err)
 			}
@@ -195,18 +169,8 @@ func tokenOf(b Backend, t *testing.T) attempt {
 func TestPeer12SaslauthdInTroubleRefusesNoOne(t *testing.T) {
 	asked := imap(t)
 	socket, start, stop := realSaslauthd(t, asked)
-	p := behind(t, "unix", socket)
-	open := func(socket string) attempt {
-		return passwordOf(assert.Get(Open("saslauthd:"+socket, Options{}))(t), t)
-	}
-	through := open(p.Addr())
-	checkAnswers(t, p, through)
-	stop()
-	checkDown(t, "down", through)
-	start()
-	checkWorks(t, through)
-	checkAlarm(t, "saslauthd:"+socket, func(o Options) attempt { return passwordOf(assert.Get(Open("saslauthd:"+socket, o))(t), t) }, start, stop)
-	checkGarbage(t, "unix", map[string]string{"an answer without a word": "\x00\x00", "neither": "\x00\x05MAYBE", "a long word": "\xff\xffNO"}, open)
+	through := checkSocket(t, "saslauthd:", socket, start, stop,
+		map[string]string{"an answer without a word": "\x00\x00", "neither": "\x00\x05MAYBE", "a long word": "\xff\xffNO"})
 	asked.Close()
 	checkDown(t, "its IMAP server is away", through)
 }
@@ -214,18 +178,24 @@ func TestPeer12SaslauthdInTroubleRefusesNoOne(t *testing.T) {
 // A real Dovecot that is stopped, restarted, slow or cut refuses no one.
 func TestDovecotInTroubleRefusesNoOne(t *testing.T) {
 	socket, start, stop := realDovecot(t)
-	p := behind(t, "unix", socket)
-	open := func(socket string) attempt {
-		return passwordOf(assert.Get(Open("dovecot:"+socket, Options{}))(t), t)
-	}
-	through := open(p.Addr())
+	checkSocket(t, "dovecot:", socket, start, stop, map[string]string{"a greeting": handshake, "a greeting and no sense": handshake + "OK\t2\tuser=jane\n"})
+}
+
+// checkSocket has a server at a socket be cut, held, down, up again and replaced by what sends
+// garbage. It returns attempts through a proxy that works.
+func checkSocket(t *testing.T, scheme, socket string, start, stop func(), garbage map[string]string) (through attempt) {
+	t.Helper()
+	open := func(socket string, o Options) attempt { return passwordOf(assert.Get(Open(scheme+socket, o))(t), t) }
+	p := rig.Proxy(t, "unix", socket)
+	through = open(p.Addr(), Options{})
 	checkAnswers(t, p, through)
 	stop()
 	checkDown(t, "down", through)
 	start()
 	checkWorks(t, through)
-	checkAlarm(t, "dovecot:"+socket, func(o Options) attempt { return passwordOf(assert.Get(Open("dovecot:"+socket, o))(t), t) }, start, stop)
-	checkGarbage(t, "unix", map[string]string{"a greeting": handshake, "a greeting and no sense": handshake + "OK\t2\tuser=jane\n"}, open)
+	checkAlarm(t, scheme+socket, func(o Options) attempt { return open(socket, o) }, start, stop)
+	checkGarbage(t, "unix", garbage, func(socket string) attempt { return open(socket, Options{}) })
+	return through
 }
 
 // Peer12: an authorization server that is slow, cut, garbage or answers without end refuses no token.
@@ -240,7 +210,7 @@ func TestPeer12AuthorizationServerInTroubleRefusesNoOne(t *testing.T) {
 		return tokenOf(b, t)
 	}
 	server := authorization(t)
-	p := behind(t, "tcp", server.Listener.Addr().String())
+	p := rig.Proxy(t, "tcp", server.Listener.Addr().String())
 	through := open(p.Addr())
 	checkAnswers(t, p, through)
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"

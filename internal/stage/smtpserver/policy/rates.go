@@ -1,13 +1,11 @@
 package policy
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
 
 	"zmailer/internal/mail/address"
-	"zmailer/internal/run/config"
 	"zmailer/internal/stage/smtpserver/policy/limits"
 )
 
@@ -84,16 +82,7 @@ func parseRates(list []string) (r limits.Rates, err error) {
 
 // parseRateFile reads lines "user=NAME RATES" and "from=SENDER RATES".
 func parseRateFile(name string, text []byte) (words, error) {
-	all := words{}
-	number, where := 0, map[string]int{}
-	var wrong config.Mistakes
-	for line := range bytes.Lines(text) {
-		number++
-		content, _, _ := strings.Cut(string(line), "#")
-		f := splitWords(strings.TrimSpace(content))
-		if len(f) == 0 {
-			continue
-		}
+	return parseWordLines(name, text, func(f []string) (string, error) {
 		key, err := rateKey(f[0])
 		if err == nil && len(f) == 1 {
 			err = fmt.Errorf("no rate follows %s; want messages=100/1h, rcpts=500/1d or off", f[0])
@@ -101,19 +90,8 @@ func parseRateFile(name string, text []byte) (words, error) {
 		if err == nil {
 			_, err = parseRates(f[1:])
 		}
-		switch first, twice := where[key]; {
-		case err != nil:
-			err = &config.Error{File: name, Line: number, Reason: err.Error()}
-		case twice:
-			err = config.Duplicate(name, number, f[0], first)
-		default:
-			all[key], where[key] = f[1:], number
-		}
-		if err != nil && wrong.Add(err) {
-			break
-		}
-	}
-	return all, wrong.Err()
+		return key, err
+	})
 }
 
 func rateKey(word string) (string, error) {

@@ -1,14 +1,13 @@
 package policy
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"zmailer/internal/mail/address"
-	"zmailer/internal/run/config"
 )
 
 // maySend reports whether a user may send as an address: SENDERLOGIN lists the users of the
@@ -43,32 +42,13 @@ func senderKeys(from address.Mailbox) []string {
 
 // parseSenders reads lines "ADDRESS USER ...".
 func parseSenders(name string, text []byte) (words, error) {
-	all := words{}
-	number, where := 0, map[string]int{}
-	var wrong config.Mistakes
-	for line := range bytes.Lines(text) {
-		number++
-		content, _, _ := strings.Cut(string(line), "#")
-		f := splitWords(strings.TrimSpace(content))
-		if len(f) == 0 {
-			continue
-		}
+	return parseWordLines(name, text, func(f []string) (string, error) {
 		key, err := senderKey(strings.TrimSuffix(f[0], ":"))
-		switch first, twice := where[key]; {
-		case err != nil:
-			err = &config.Error{File: name, Line: number, Reason: err.Error()}
-		case len(f) == 1:
-			err = &config.Error{File: name, Line: number, Reason: "no user follows " + f[0]}
-		case twice:
-			err = config.Duplicate(name, number, f[0], first)
-		default:
-			all[key], where[key] = f[1:], number
+		if err == nil && len(f) == 1 {
+			err = errors.New("no user follows " + f[0])
 		}
-		if err != nil && wrong.Add(err) {
-			break
-		}
-	}
-	return all, wrong.Err()
+		return key, err
+	})
 }
 
 // senderKey returns an address, @domain, domain or .domain as it is looked up.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -41,6 +42,34 @@ type words map[string][]string
 func (w words) lookup(_ context.Context, key string) ([]string, bool, error) {
 	list, ok := w[key]
 	return list, ok, nil
+}
+
+// parseWordLines reads lines of a key and words; key returns the first word as it is looked up.
+func parseWordLines(name string, text []byte, key func(fields []string) (string, error)) (words, error) {
+	all := words{}
+	number, where := 0, map[string]int{}
+	var wrong config.Mistakes
+	for line := range bytes.Lines(text) {
+		number++
+		content, _, _ := strings.Cut(string(line), "#")
+		f := splitWords(strings.TrimSpace(content))
+		if len(f) == 0 {
+			continue
+		}
+		k, err := key(f)
+		switch first, twice := where[k]; {
+		case err != nil:
+			err = &config.Error{File: name, Line: number, Reason: err.Error()}
+		case twice:
+			err = config.Duplicate(name, number, f[0], first)
+		default:
+			all[k], where[k] = f[1:], number
+		}
+		if err != nil && wrong.Add(err) {
+			break
+		}
+	}
+	return all, wrong.Err()
 }
 
 // file is a text file that is read again when it changes.

@@ -9,6 +9,7 @@ import (
 
 	"zmailer/internal/lookup"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/keys"
 	"zmailer/internal/run/logging"
 )
 
@@ -59,7 +60,7 @@ func run(c *cli.Context) error {
 			return err
 		}
 		return lookup.CheckCredentials(c.Context, lookup.Credentials{
-			Scheme: c.Args().First(), File: c.Args().Get(1), Timeout: c.Duration("timeout"), In: os.Stdin, Out: os.Stdout,
+			Scheme: c.Args().First(), File: c.Args().Get(1), Timeout: c.Duration("timeout"), In: os.Stdin, Out: os.Stdout, Open: keys.FromEnvironment().Secret,
 		})
 	}
 	if c.NArg() != 1 {
@@ -78,6 +79,6 @@ func run(c *cli.Context) error {
 		return err
 	}
 	return lookup.Run(c.Context, lookup.Config{
-		Source: c.Args().First(), Timeout: c.Duration("timeout"), In: os.Stdin, Out: os.Stdout, Log: log,
+		Source: c.Args().First(), Timeout: c.Duration("timeout"), In: os.Stdin, Out: os.Stdout, Open: keys.FromEnvironment().Secret, Log: log,
 	})
 }

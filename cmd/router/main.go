@@ -43,20 +43,11 @@ no postoffice.`
 
 func main() {
 	config.Main(&cli.App{
-		Name:        "router",
-		Usage:       "decide where messages go",
-		UsageText:   "router [-s] [--workers N] [--check-config | --once | --verify [ADDRESS...]] [--strict] [flags]",
-		Description: description,
-		Flags: append(config.Flags(),
-			&cli.BoolFlag{Name: "s", Usage: "route messages in directory order, not oldest first"},
-			&cli.IntFlag{Name: "workers", Usage: "route `N` messages at the same time instead of ROUTERWORKERS"},
-			&cli.BoolFlag{Name: "strict", Usage: "do not start while unfinished files are in public/: list them and exit 78"},
-			&cli.BoolFlag{Name: "check-config", Usage: "check the tables, report errors, and exit"},
-			&cli.StringFlag{Name: "from", Usage: "with --verify: the sender is `ADDRESS`"},
-			&cli.BoolFlag{Name: "verify", Usage: "verify that the addresses, or those read from standard input, are deliverable (docs/access.md), and exit"},
-			&cli.BoolFlag{Name: openFilesFlag, Usage: "only open files in closed directories for a router without that right (docs/privileges.md)"},
-			&cli.BoolFlag{Name: "once", Usage: "route all waiting messages, one after the other, and exit"},
-		),
+		Name:            "router",
+		Usage:           "decide where messages go",
+		UsageText:       "router [-s] [--workers N] [--check-config | --once | --verify [ADDRESS...]] [--strict] [flags]",
+		Description:     description,
+		Flags:           append(config.Flags(), flags()...),
 		HideHelpCommand: true,
 		Action:          run,
 	})
@@ -70,12 +61,18 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if help := helping(c); help != nil {
+		return help(settings)
+	}
 	log, err := logging.New(os.Stderr, settings.LogFormat(), settings.String("LOGLEVEL", ""), "router")
 	if err != nil {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
-	follower := keep(c, settings, log)
+	follower, err := keep(c, settings, log)
+	if err != nil {
+		return err
+	}
 	if c.Bool("verify") {
 		return verify(c, settings, log)
 	}
@@ -83,10 +80,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.Bool(openFilesFlag):
-		return openFiles(settings)
-	case c.Bool("check-config"):
+	if c.Bool("check-config") {
 		return checkConfig(c, settings, cfg)
 	}
 	if err := applyFlags(c, &cfg); err != nil {

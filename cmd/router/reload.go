@@ -8,20 +8,30 @@ import (
 
 	"zmailer/internal/disk/lastgood"
 	"zmailer/internal/run/config"
+	"zmailer/internal/run/keys"
 	"zmailer/internal/stage/router"
 )
 
-// keep has tables saved that can be used, but not of those who only check or open files. A router
-// that serves gets what follows zmailer.conf.
-func keep(c *cli.Context, settings *config.Config, log *slog.Logger) *lastgood.Follower {
-	switch {
-	case c.Bool("check-config"), c.Bool(openFilesFlag):
-	case c.Bool("verify"), c.Bool("once"):
-		lastgood.Use(settings, "router", log)
-	default:
-		return lastgood.Follow(settings, "router", lastgood.Use(settings, "router", log), log, lastgood.Reading(c, router.ConfigFrom))
+// keep has tables saved that can be used, but not of those who only check, and files of passwords
+// opened that this process may not read. A router that serves gets what follows zmailer.conf.
+func keep(c *cli.Context, settings *config.Config, log *slog.Logger) (*lastgood.Follower, error) {
+	if c.Bool("check-config") {
+		return nil, nil
 	}
-	return nil
+	store, opener := lastgood.Use(settings, "router", log), keys.FromEnvironment()
+	if c.Bool("verify") { // smtpserver has started it, or an operator
+		lastgood.OpenBy(settings, store, opener)
+		return nil, nil
+	}
+	opener, err := keys.Start(settings, "router")
+	if err != nil {
+		return nil, err
+	}
+	lastgood.OpenBy(settings, store, opener)
+	if c.Bool("once") {
+		return nil, nil
+	}
+	return lastgood.Follow(settings, "router", store, log, lastgood.Reading(c, router.ConfigFrom)), nil
 }
 
 // follow has the router read zmailer.conf again when it is asked to.

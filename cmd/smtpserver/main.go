@@ -80,7 +80,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	store.OpenBy(opener.Open)
+	store.OpenBy(opener)
 	cfg, err := configure(c, settings, log, opener)
 	if err != nil {
 		return err

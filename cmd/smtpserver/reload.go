@@ -31,6 +31,9 @@ func configure(c *cli.Context, settings *config.Config, log *slog.Logger, opener
 	}
 	cfg.ReadTimeout, cfg.WriteTimeout, cfg.StopTimeout = c.Duration("timeout"), c.Duration("timeout"), c.Duration("stop-timeout")
 	cfg.Log = log
+	if cfg.Access.RcptCheck != nil {
+		cfg.Access.RcptCheck.Attach = opener.Attach
+	}
 	if cfg.Access.Probe != nil {
 		cfg.Access.Probe.Command = agents.Prober(settings, rcptcheck.ProbeCommand)
 		cfg.Access.Probe.Attach = opener.Attach

@@ -15,7 +15,7 @@ import (
 // useCopies opens the store of copies, with what opens keys that this process may not read.
 func useCopies(settings *config.Config, log *slog.Logger) *lastgood.Store {
 	store := lastgood.Use(settings, "ta-smtp", log)
-	store.OpenBy(keys.FromEnvironment().Open)
+	lastgood.OpenBy(settings, store, keys.FromEnvironment())
 	return store
 }
 

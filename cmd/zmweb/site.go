@@ -54,23 +54,12 @@ func (s *site) keys(settings *config.Config) error {
 	if err != nil || opener == nil {
 		return err
 	}
-	store.OpenBy(opener.Open)
+	store.OpenBy(opener)
 	if store == nil {
-		s.keeper = noCopies{opener}
+		s.keeper = lastgood.NoCopies{Opener: opener}
 	}
 	return confine.GiveUp()
 }
-
-// noCopies is a config.Keeper for a postoffice that keeps none.
-type noCopies struct{ *keys.Client }
-
-func (noCopies) Good(string, []byte, uint32, error)    {}
-func (noCopies) Bad(string, error, bool)               {}
-func (noCopies) Last(string) *config.Kept              { return nil }
-func (noCopies) Names(string)                          {}
-func (noCopies) OutageAfter() time.Duration            { return -1 }
-func (noCopies) Away(string, time.Time, error, string) {}
-func (noCopies) Expires(string, time.Time)             {}
 
 // use serves by settings from now on. With an error nothing has changed.
 func (s *site) use(settings *config.Config) (page *web.Config, err error) {

@@ -15,8 +15,9 @@ import (
 
 // Credentials is one question about a user's password or token; it is answered as those of PAM are.
 type Credentials struct {
-	Scheme  string // ldap-bind or oauth2
-	File    string // of its settings
+	Scheme  string        // ldap-bind or oauth2
+	File    string        // of its settings
+	Open    settings.Open // of the file and those of passwords; nil: as this process may
 	Timeout time.Duration
 	In      io.Reader
 	Out     io.Writer
@@ -46,7 +47,7 @@ func CheckCredentials(ctx context.Context, c Credentials) error {
 
 func (c Credentials) verify(ctx context.Context, q pam.Question) (string, error) {
 	if c.Scheme == "ldap-bind" {
-		s, err := settings.ReadLDAPBind(c.File)
+		s, err := settings.ReadLDAPBind(c.Open, c.File)
 		if err != nil {
 			return "", err
 		}
@@ -55,7 +56,7 @@ func (c Credentials) verify(ctx context.Context, q pam.Question) (string, error)
 	if c.Scheme != "oauth2" {
 		return "", &config.Error{File: c.Scheme, Reason: "want ldap-bind or oauth2"}
 	}
-	s, err := settings.ReadOAuth2(c.File)
+	s, err := settings.ReadOAuth2(c.Open, c.File)
 	if err != nil {
 		return "", err
 	}

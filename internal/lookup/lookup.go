@@ -44,6 +44,7 @@ type Config struct {
 	Timeout time.Duration // of one lookup
 	In      io.Reader
 	Out     io.Writer
+	Open    settings.Open // of the file and those of passwords; nil: as this process may
 	Log     *slog.Logger
 }
 
@@ -140,37 +141,37 @@ func (s *server) open() (database, error) {
 	}
 	switch s.scheme {
 	case "sqlite":
-		c, err := settings.ReadSQLite(s.path)
+		c, err := settings.ReadSQLite(s.c.Open, s.path)
 		if err != nil {
 			return nil, err
 		}
 		return sqlite.Open(c, s.c.Timeout), nil
 	case "ldap":
-		c, err := settings.ReadLDAP(s.path)
+		c, err := settings.ReadLDAP(s.c.Open, s.path)
 		if err != nil {
 			return nil, err
 		}
 		return opened(ldap.Open(c, s.c.Timeout))
 	case "pgsql":
-		c, err := settings.ReadSQL(s.scheme, s.path)
+		c, err := settings.ReadSQL(s.c.Open, s.scheme, s.path)
 		if err != nil {
 			return nil, err
 		}
 		return opened(pgsql.Open(c, s.c.Timeout))
 	case "mysql":
-		c, err := settings.ReadSQL(s.scheme, s.path)
+		c, err := settings.ReadSQL(s.c.Open, s.scheme, s.path)
 		if err != nil {
 			return nil, err
 		}
 		return opened(mysql.Open(c, s.c.Timeout))
 	case "redis":
-		c, err := settings.ReadRedis(s.path)
+		c, err := settings.ReadRedis(s.c.Open, s.path)
 		if err != nil {
 			return nil, err
 		}
 		return opened(redis.Open(c, s.c.Timeout))
 	case "http":
-		c, err := settings.ReadHTTP(s.path)
+		c, err := settings.ReadHTTP(s.c.Open, s.path)
 		if err != nil {
 			return nil, err
 		}

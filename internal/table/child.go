@@ -23,8 +23,8 @@ const children = 2
 const leave = time.Second
 
 // openExec makes a table of a program that is asked on its standard input. It is started
-// at the first lookup.
-func openExec(s Source, argv []string, o Options) (Table, error) {
+// at the first lookup. settings is a file that it reads, as the Keeper opens it; "": none.
+func openExec(s Source, argv []string, settings string, o Options) (Table, error) {
 	program, err := exec.LookPath(argv[0])
 	if err == nil && !filepath.IsAbs(program) {
 		err = errors.New("want a path from the root")
@@ -33,7 +33,7 @@ func openExec(s Source, argv []string, o Options) (Table, error) {
 		return nil, &config.Error{File: s.Text, Reason: "its program " + argv[0] + " cannot be run", Err: bareExec(err)}
 	}
 	r := newRemote(s.Text, o.Name, children, o)
-	r.connect = func(context.Context) (*conn, error) { return r.start(argv) }
+	r.connect = func(context.Context) (*conn, error) { return r.start(argv, settings) }
 	return r, nil
 }
 
@@ -54,7 +54,7 @@ type child struct {
 
 // start starts a child. It has a process group of its own, so that whatever it starts
 // can be ended with it.
-func (r *remote) start(argv []string) (*conn, error) {
+func (r *remote) start(argv []string, settings string) (*conn, error) {
 	var pipes [3][2]*os.File
 	for i := range pipes {
 		reader, writer, err := os.Pipe()
@@ -75,7 +75,14 @@ func (r *remote) start(argv []string) (*conn, error) {
 	c.cmd.Env = environment()
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = pipes[0][0], pipes[1][1], pipes[2][1]
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err := c.cmd.Start()
+	attached, err := func() {}, error(nil)
+	if r.o.Keeper != nil && settings != "" {
+		attached, err = r.o.Keeper.Attach(c.cmd, settings)
+	}
+	if err == nil {
+		err = c.cmd.Start()
+		attached()
+	}
 	pipes[0][0].Close()
 	pipes[1][1].Close()
 	pipes[2][1].Close()

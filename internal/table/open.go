@@ -31,7 +31,7 @@ func Open(source string, o Options) (Table, error) {
 	case "socket":
 		t, err = openSocket(s, o)
 	case "exec":
-		t, err = openExec(s, strings.Fields(s.Rest), o)
+		t, err = openExec(s, strings.Fields(s.Rest), "", o)
 	default:
 		t, err = openLookup(s, o)
 	}
@@ -44,7 +44,8 @@ func Open(source string, o Options) (Table, error) {
 // openLookup makes a table of what the program lookup asks. Its settings are checked; it
 // reads them again by itself when they change.
 func openLookup(s Source, o Options) (Table, error) {
-	if err := settings.Check(s.Scheme, s.Rest); err != nil {
+	open := func(path string) (*os.File, error) { return config.OpenSecret(o.Keeper, path) }
+	if err := settings.Check(open, s.Scheme, s.Rest); err != nil {
 		return nil, err
 	}
 	dir := o.Programs
@@ -59,5 +60,5 @@ func openLookup(s Source, o Options) (Table, error) {
 	limit := o.Timeout - o.Timeout/10
 	return openExec(s, []string{
 		filepath.Join(dir, "lookup"), "--timeout", limit.Truncate(time.Millisecond).String(), s.Scheme + ":" + s.Rest,
-	}, o)
+	}, s.Rest, o)
 }

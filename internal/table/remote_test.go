@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -400,7 +401,8 @@ func (n *notes) Bad(string, error, bool)            { n.bad++ }
 func (n *notes) Names(string)                       {}
 func (n *notes) OutageAfter() time.Duration         { return 0 }
 
-func (n *notes) Away(string, time.Time, error, string) { n.bad++ }
+func (n *notes) Attach(*exec.Cmd, string) (func(), error) { return func() {}, nil }
+func (n *notes) Away(string, time.Time, error, string)    { n.bad++ }
 
 func TestSourceThatDoesNotAnswerRaisesOneAlarm(t *testing.T) {
 	dir := t.TempDir()

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/smtp"
 	"os"
 	"os/exec"
@@ -233,4 +235,81 @@ func TestOp11ReloadOpensAddressesOfRoot(t *testing.T) {
 	connect(t, s.SMTPAddr).say("QUIT", "221")
 	assert.Equal(t, oneOf(t, s, "smtpserver").Pid, pid)
 	stop(t, s)
+}
+
+// Op2: the secrets of SRS, and a table on a server with its password, are files that root alone can read:
+// the router, the router that smtpserver asks about recipients, and the program lookup use them at the
+// start and after a reload that names others. check-config reports them so, and refuses one that the
+// daemons could replace.
+func TestOp2PasswordsOfRootAloneWork(t *testing.T) {
+	t.Parallel()
+	sink := newSink(t, &peer.Sink{})
+	users := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch name := strings.TrimPrefix(r.URL.Path, "/"); {
+		case r.Header.Get("Authorization") != "Bearer "+name:
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.URL.Query().Get("k") != name:
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			fmt.Fprintln(w, "far@sink.example")
+		}
+	}))
+	t.Cleanup(users.Close)
+	s := confined(t, sink, func(s *suite.Suite) {
+		delete(s.Settings, "METRICS")
+		s.Settings["SRSSECRETS"], s.Settings["ALIASES"], s.Settings["LOOKUPKEEP"] = "srs.secrets", "aliases http:sales.cf", "0"
+		s.Settings["RCPTCHECKKEEP"] = "0"
+		s.Files["aliases"] = "other: other@sink.example\n"
+	})
+	dir := filepath.Dir(s.Config())
+	hide := func(name, text string) {
+		t.Helper()
+		write(t, filepath.Join(dir, name), text)
+		assert.Must(t, os.Chown(filepath.Join(dir, name), 0, 0), os.Chmod(filepath.Join(dir, name), 0o600))
+	}
+	// Each map has one key, its name, and a password of its own.
+	for _, name := range []string{"sales", "info"} {
+		hide(name+".cf", "url = "+users.URL+"/"+name+"?k=%u\nformat = text\nauthorization_file = "+name+".secret\n")
+		hide(name+".secret", "Bearer "+name+"\n")
+	}
+	hide("srs.secrets", "a secret that no daemon can read\n")
+
+	said := zmctl(t, s, "check-config")
+	wantIn(t, said, filepath.Join(dir, "srs.secrets")+": readable by root only: handed over", filepath.Join(dir, "sales.cf")+": readable by root only: handed over",
+		filepath.Join(dir, "sales.secret")+": readable by root only: handed over")
+	begin(t, s)
+	event(t, s, "confined", "program", "router")
+	sent := 0
+	passes := func(to string) {
+		t.Helper()
+		sendSMTP(t, s, "bob@client.example", to+"@mta.example", "Subject: x\n\n")
+		sent++
+		assert.Must(t, sink.Wait(sent, patience))
+		if from := sink.Messages()[sent-1].From; !strings.HasPrefix(from, "SRS0=") || !strings.HasSuffix(from, "=client.example=bob@mta.example") {
+			t.Errorf("the sender of forwarded mail is %s", from)
+		}
+	}
+	passes("sales")
+	// The verifier knows the secrets, too: it takes a bounce to the sender that was rewritten, and no forged one.
+	made := sink.Messages()[0].From
+	k := connect(t, s.SMTPAddr)
+	k.say("MAIL FROM:<>", "250")
+	k.say("RCPT TO:<"+made+">", "250")
+	k.say("RCPT TO:<SRS0=0000"+made[len("SRS0=0000"):]+">", "550")
+	k.say("RCPT TO:<info@mta.example>", "550")
+	k.say("QUIT", "221")
+
+	plain := read(t, s.Config())
+	configure(t, s, "zmailer.conf", strings.Replace(plain, "http:sales.cf", "http:info.cf", 1))
+	zmctl(t, s, "reload")
+	passes("info")
+
+	daemon, _ := idsOf(t, daemonUser)
+	assert.Must(t, os.Chown(filepath.Join(dir, "info.secret"), daemon, -1), os.Chmod(filepath.Join(dir, "info.secret"), 0o200))
+	wantIn(t, exits(t, s, 78, "zmctl", "check-config"), "info.secret belongs to uid")
+	exits(t, s, 78, "zmctl", "reload")
+	stop(t, s)
+	if left := processes(t, s); len(left) > 0 {
+		t.Errorf("after the stop there are %v", left)
+	}
 }

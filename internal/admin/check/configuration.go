@@ -244,6 +244,11 @@ func (c *collector) Open(path string) (*os.File, error) {
 	return f, err
 }
 
+// Attach implements config.Keeper.
+func (c *collector) Attach(cmd *exec.Cmd, path string) (done func(), err error) {
+	return c.opener.AttachFor(cmd, path)
+}
+
 // locate adds the lines of zmailer.conf that name the files.
 func (c *collector) locate(settings *config.Config) {
 	for i, err := range c.list {
@@ -424,7 +429,7 @@ func openKeys(settings *config.Config) (opener *keys.Client, stop func(), err er
 	}
 	go func() {
 		// What ends it is the end of the check.
-		_ = keys.Serve(theirs, keys.NewPolicy(settings.File, "smtpserver", "ta-smtp", "zmweb"))
+		_ = keys.Serve(theirs, keys.NewPolicy(settings.File, "smtpserver", "router", "ta-smtp", "zmweb"))
 	}()
 	return keys.NewClient(ours), func() { _ = ours.Close() }, nil
 }

@@ -29,6 +29,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -85,8 +86,8 @@ type Store struct {
 	program string
 	now     func() time.Time
 	log     *slog.Logger
-	opener  func(path string) (*os.File, error) // nil: files are opened by this process alone
-	after   atomic.Int64                        // OutageAfter
+	opener  Opener       // nil: files are opened by this process alone
+	after   atomic.Int64 // OutageAfter
 
 	mu    sync.Mutex
 	sums  map[string]string // of the copies as they were written or found, by path
@@ -349,12 +350,35 @@ func (s *Store) Only(files []string) {
 	s.Settle()
 }
 
-// OpenBy has keys that this process may not read opened by open, which is called before any file
-// is read.
-func (s *Store) OpenBy(open func(path string) (*os.File, error)) {
+// Opener opens files that this process may not read, as a *keys.Client does.
+type Opener interface {
+	Open(path string) (*os.File, error)
+	AttachFor(cmd *exec.Cmd, path string) (done func(), err error)
+}
+
+// OpenBy has keys that this process may not read opened by an Opener. It is called before any file is
+// read.
+func (s *Store) OpenBy(o Opener) {
 	if s != nil {
-		s.opener = open
+		s.opener = o
 	}
+}
+
+// OpenBy is Store.OpenBy for what Use has returned; where it keeps no copies, files are opened all the
+// same.
+func OpenBy(settings *config.Config, s *Store, o Opener) {
+	s.OpenBy(o)
+	if s == nil {
+		settings.SetKeeper(NoCopies{o})
+	}
+}
+
+// Attach implements config.Keeper.
+func (s *Store) Attach(cmd *exec.Cmd, path string) (done func(), err error) {
+	if s.opener == nil {
+		return func() {}, nil
+	}
+	return s.opener.AttachFor(cmd, path)
 }
 
 // Open implements config.Keeper.
@@ -362,7 +386,7 @@ func (s *Store) Open(path string) (*os.File, error) {
 	if s.opener == nil {
 		return nil, config.ErrNotHanded
 	}
-	return s.opener(path)
+	return s.opener.Open(path)
 }
 
 // Settle removes what is about files that this process has not read: settings no longer name

@@ -9,8 +9,8 @@ import (
 
 // ReadLDAPBind reads the settings of AUTH=ldap:FILE: those of an ldap: source whose filter finds
 // the user's entry.
-func ReadLDAPBind(path string) (LDAP, error) {
-	c, err := ReadLDAP(path)
+func ReadLDAPBind(open Open, path string) (LDAP, error) {
+	c, err := ReadLDAP(open, path)
 	if err == nil {
 		c.Attributes, c.Limit = nil, 2 // two are too many
 	}
@@ -28,8 +28,8 @@ type OAuth2 struct {
 }
 
 // ReadOAuth2 reads the settings.
-func ReadOAuth2(path string) (OAuth2, error) {
-	f, err := read(path, "introspection_url", "client_id", "client_secret", "client_secret_file", "ca_file", "username", "scope")
+func ReadOAuth2(open Open, path string) (OAuth2, error) {
+	f, err := read(open, path, "introspection_url", "client_id", "client_secret", "client_secret_file", "ca_file", "username", "scope")
 	if err != nil {
 		return OAuth2{}, err
 	}

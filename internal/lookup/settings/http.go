@@ -18,8 +18,8 @@ type HTTP struct {
 }
 
 // ReadHTTP reads the settings of an http: source.
-func ReadHTTP(path string) (HTTP, error) {
-	f, err := read(path, "url", "authorization", "authorization_file", "format", "value", "not_found", "ca_file", "limit")
+func ReadHTTP(open Open, path string) (HTTP, error) {
+	f, err := read(open, path, "url", "authorization", "authorization_file", "format", "value", "not_found", "ca_file", "limit")
 	if err != nil {
 		return HTTP{}, err
 	}

@@ -23,8 +23,8 @@ type LDAP struct {
 }
 
 // ReadLDAP reads the settings of an ldap: source.
-func ReadLDAP(path string) (LDAP, error) {
-	f, err := read(path, "url", "start_tls", "ca_file", "bind_dn", "password", "password_file", "base", "scope", "filter", "attributes", "limit", "referrals")
+func ReadLDAP(open Open, path string) (LDAP, error) {
+	f, err := read(open, path, "url", "start_tls", "ca_file", "bind_dn", "password", "password_file", "base", "scope", "filter", "attributes", "limit", "referrals")
 	if err != nil {
 		return LDAP{}, err
 	}

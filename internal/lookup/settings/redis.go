@@ -17,8 +17,8 @@ type Redis struct {
 }
 
 // ReadRedis reads the settings of a redis: source.
-func ReadRedis(path string) (Redis, error) {
-	f, err := read(path, "hosts", "user", "password", "password_file", "database", "command", "tls", "ca_file")
+func ReadRedis(open Open, path string) (Redis, error) {
+	f, err := read(open, path, "hosts", "user", "password", "password_file", "database", "command", "tls", "ca_file")
 	if err != nil {
 		return Redis{}, err
 	}

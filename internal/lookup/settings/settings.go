@@ -10,6 +10,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,20 +23,24 @@ import (
 // Schemes returns the kinds of sources that the program lookup asks.
 func Schemes() []string { return []string{"sqlite", "ldap", "pgsql", "mysql", "redis", "http"} }
 
+// Open opens a file of settings, or of a password that one names, for reading; nil: as this process
+// may (keys.Client.Secret opens those that root alone can read).
+type Open func(path string) (*os.File, error)
+
 // Check reads the file of such a source.
-func Check(scheme, path string) error {
+func Check(open Open, scheme, path string) error {
 	var err error
 	switch scheme {
 	case "sqlite":
-		_, err = ReadSQLite(path)
+		_, err = ReadSQLite(open, path)
 	case "ldap":
-		_, err = ReadLDAP(path)
+		_, err = ReadLDAP(open, path)
 	case "pgsql", "mysql":
-		_, err = ReadSQL(scheme, path)
+		_, err = ReadSQL(open, scheme, path)
 	case "redis":
-		_, err = ReadRedis(path)
+		_, err = ReadRedis(open, path)
 	case "http":
-		_, err = ReadHTTP(path)
+		_, err = ReadHTTP(open, path)
 	default:
 		err = &config.Error{File: path, Reason: fmt.Sprintf("the program lookup does not know %q: want one of %s", scheme, strings.Join(Schemes(), ", "))}
 	}
@@ -49,17 +54,21 @@ type setting struct {
 
 type file struct {
 	path   string
+	open   Open
 	values map[string]setting
 	errs   []error
 }
 
 // read reads a file whose names must be among those known.
-func read(path string, known ...string) (*file, error) {
-	content, err := os.ReadFile(path)
+func read(open Open, path string, known ...string) (*file, error) {
+	content, err := readAll(open, path)
 	if perr := (*os.PathError)(nil); errors.As(err, &perr) {
-		return nil, &config.Error{File: path, Reason: "cannot be read", Err: perr.Err}
+		err = perr.Err
 	}
-	f := &file{path: path, values: map[string]setting{}}
+	if err != nil {
+		return nil, &config.Error{File: path, Reason: "cannot be read", Err: err}
+	}
+	f := &file{path: path, open: open, values: map[string]setting{}}
 	last, number := "", 0
 	for line := range strings.Lines(string(content)) {
 		number++
@@ -92,6 +101,21 @@ func read(path string, known ...string) (*file, error) {
 		}
 	}
 	return f, nil
+}
+
+// most bounds a file. Bytes.
+const most = 16 << 20
+
+func readAll(open Open, path string) ([]byte, error) {
+	if open == nil {
+		open = func(path string) (*os.File, error) { return os.Open(path) }
+	}
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
 }
 
 func (f *file) bad(line int, reason string) {

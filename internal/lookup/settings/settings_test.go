@@ -23,14 +23,14 @@ func write(t *testing.T, dir, name, text string) string {
 func TestSettingsAreReadAsWritten(t *testing.T) {
 	dir := t.TempDir()
 	path := write(t, dir, "a", "# users\ndatabase = users.db\nquery = SELECT v\n  FROM a # no comment\n\n  WHERE n = :key\n")
-	got, err := ReadSQLite(path)
+	got, err := ReadSQLite(nil, path)
 	if want := (SQLite{filepath.Join(dir, "users.db"), "SELECT v FROM a # no comment WHERE n = :key", 100}); got != want || err != nil {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	write(t, dir, "secret", "pass word\n")
 	path = write(t, dir, "b", "url = ldap://a ldaps://b:636\n ldapi:///run/ldapi\nbase = dc=x\nbind_dn=cn=m\npassword_file = secret\n"+
 		"scope = one\nfilter = (mail=%s)\nattributes = maildrop mail\nlimit = 7\nca_file = ca.pem\n")
-	gotL, err := ReadLDAP(path)
+	gotL, err := ReadLDAP(nil, path)
 	want := LDAP{
 		URLs: []string{"ldap://a", "ldaps://b:636", "ldapi:///run/ldapi"}, CAFile: filepath.Join(dir, "ca.pem"), BindDN: "cn=m",
 		Password: "pass word", Base: "dc=x", Scope: "one", Filter: "(mail=%s)", Attributes: []string{"maildrop", "mail"}, Limit: 7,
@@ -71,17 +71,17 @@ func TestBadSettingIsNamedWithFileLineAndReason(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, t.TempDir(), "f", tt.text)
-			err := Check(tt.scheme, path)
+			err := Check(nil, tt.scheme, path)
 			bad := (*config.Error)(nil)
 			if !errors.As(err, &bad) || bad.File != path || bad.Line != tt.line || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %s:%d and %q", err, path, tt.line, tt.want)
 			}
 		})
 	}
-	if err := Check("ldap", write(t, t.TempDir(), "f", ldap)); err != nil {
+	if err := Check(nil, "ldap", write(t, t.TempDir(), "f", ldap)); err != nil {
 		t.Errorf("good: got %v", err)
 	}
-	if err := Check("sqlite", filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "cannot be read: no such file") {
+	if err := Check(nil, "sqlite", filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "cannot be read: no such file") {
 		t.Errorf("missing: got %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package settings
 import (
 	"fmt"
 	"net"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -30,8 +29,8 @@ type Server struct {
 }
 
 // ReadSQL reads the settings of a pgsql: or mysql: source; scheme says which.
-func ReadSQL(scheme, path string) (SQL, error) {
-	f, err := read(path, "hosts", "user", "password", "password_file", "dbname", "query", "tls", "ca_file", "limit")
+func ReadSQL(open Open, scheme, path string) (SQL, error) {
+	f, err := read(open, path, "hosts", "user", "password", "password_file", "dbname", "query", "tls", "ca_file", "limit")
 	if err != nil {
 		return SQL{}, err
 	}
@@ -90,7 +89,7 @@ func (f *file) secret(direct, byFile string) string {
 	if name == "" {
 		return text
 	}
-	content, err := os.ReadFile(name)
+	content, err := readAll(f.open, name)
 	if err != nil {
 		f.bad(f.values[byFile].line, fmt.Sprintf("%s cannot be read: %v", byFile, err))
 	}

@@ -10,8 +10,8 @@ type SQLite struct {
 }
 
 // ReadSQLite reads the settings of a sqlite: source.
-func ReadSQLite(path string) (SQLite, error) {
-	f, err := read(path, "database", "query", "limit")
+func ReadSQLite(open Open, path string) (SQLite, error) {
+	f, err := read(open, path, "database", "query", "limit")
 	if err != nil {
 		return SQLite{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"syscall"
 	"time"
 )
@@ -33,6 +34,10 @@ type Keeper interface {
 	// Open opens a key or a file of passwords that this process may not read, through a helper
 	// that may (package keys). ErrNotHanded: no helper runs.
 	Open(path string) (*os.File, error)
+	// Attach gives a program that is about to be started a connection to that helper, for one file
+	// of Open and those that it names. Without a helper it does nothing. done is called when the
+	// program was started.
+	Attach(cmd *exec.Cmd, path string) (done func(), err error)
 }
 
 // ErrNotHanded means that no process hands over files that this one may not read.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -21,9 +22,11 @@ type notes struct {
 	ended int
 }
 
-func (n *notes) Names(string)                       {}
-func (n *notes) OutageAfter() time.Duration         { return n.after }
-func (n *notes) Good(string, []byte, uint32, error) { n.last, n.ended = "", n.ended+1 }
+func (n *notes) Names(string)                             {}
+func (n *notes) OutageAfter() time.Duration               { return n.after }
+func (n *notes) Good(string, []byte, uint32, error)       { n.last, n.ended = "", n.ended+1 }
+func (n *notes) Attach(*exec.Cmd, string) (func(), error) { return func() {}, nil }
+
 func (n *notes) Away(_ string, since time.Time, reason error, _ string) {
 	n.since, n.last, n.away = since, reason.Error(), n.away+1
 }

@@ -61,6 +61,7 @@ type request struct {
 	Path   []byte `json:"path,omitempty"`
 	Listen string `json:"listen,omitempty"` // an address to listen on, in place of a path
 	Share  bool   `json:"share,omitempty"`  // others of this user may overlap with it
+	Only   []byte `json:"only,omitempty"`   // what the connection that comes with it is for; without: all
 }
 
 // answer comes with a descriptor, or with the reason why not.
@@ -161,6 +162,15 @@ func (c *Client) Open(path string) (*os.File, error) {
 	return f, nil
 }
 
+// Secret opens a file, by the helper if this process may not.
+func (c *Client) Secret(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // no pipe is waited for
+	if c == nil || !errors.Is(err, fs.ErrPermission) {
+		return f, err
+	}
+	return c.Open(path)
+}
+
 // Listen opens a TCP address that the settings name for this daemon. share: the sockets of this user
 // that allow it may overlap with it.
 func (c *Client) Listen(addr string, share bool) (net.Listener, error) {
@@ -180,8 +190,9 @@ func (c *Client) Listen(addr string, share bool) (net.Listener, error) {
 }
 
 // Hand returns the end of another connection to the same helper, for a program that is
-// started; Variable is to have its number there. nil: there is no helper.
-func (c *Client) Hand() (*os.File, error) {
+// started; Variable is to have its number there. nil: there is no helper. With a path it is for that
+// file, and those that it names, alone.
+func (c *Client) Hand(only string) (*os.File, error) {
 	if c == nil {
 		return nil, nil
 	}
@@ -190,7 +201,7 @@ func (c *Client) Hand() (*os.File, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	if _, err := c.ask(request{}, unix.UnixRights(int(theirs.Fd()))); err != nil {
+	if _, err := c.ask(request{Only: []byte(only)}, unix.UnixRights(int(theirs.Fd()))); err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}
 	return ours, nil
@@ -198,8 +209,12 @@ func (c *Client) Hand() (*os.File, error) {
 
 // Attach gives a program that is about to be started a connection of its own, as
 // FromEnvironment finds it. done is called when it was started.
-func (c *Client) Attach(cmd *exec.Cmd) (done func(), err error) {
-	f, err := c.Hand()
+func (c *Client) Attach(cmd *exec.Cmd) (done func(), err error) { return c.AttachFor(cmd, "") }
+
+// AttachFor is Attach for a file, such as that of a table's database, and the files of passwords that
+// it names.
+func (c *Client) AttachFor(cmd *exec.Cmd, path string) (done func(), err error) {
+	f, err := c.Hand(path)
 	if f == nil {
 		return func() {}, err
 	}

@@ -194,14 +194,14 @@ func TestPassedConnectionsOpenTheSameFilesAndNoMore(t *testing.T) {
 	e := newEtc(t, "TLSCERT=key\n")
 	e.write("key", "secret", 0o600)
 	c := e.serve("smtpserver")
-	f := assert.Get(c.Hand())(t)
+	f := assert.Get(c.Hand(""))(t)
 	t.Setenv(Variable, fmt.Sprint(assert.Get(unix.Dup(int(f.Fd())))(t)))
 	f.Close()
 	passed := FromEnvironment()
 	if got, err := content(passed, e.path("key")); got != "secret" || err != nil {
 		t.Fatalf("got %q, %v", got, err)
 	}
-	if f, err := passed.Hand(); f != nil || !errors.Is(err, syscall.EPERM) {
+	if f, err := passed.Hand(""); f != nil || !errors.Is(err, syscall.EPERM) {
 		t.Errorf("handed on: %v, %v", f, err)
 	}
 	if _, err := passed.Open("/etc/shadow"); !errors.Is(err, fs.ErrPermission) {
@@ -286,7 +286,7 @@ func TestOp11NamedAddressesAreOpenedAndNoOthers(t *testing.T) {
 		t.Errorf("one that is in use: %v", err)
 	}
 	assert.Must(t, l.Close())
-	f := assert.Get(server.Hand())(t)
+	f := assert.Get(server.Hand(""))(t)
 	t.Setenv(Variable, fmt.Sprint(assert.Get(unix.Dup(int(f.Fd())))(t)))
 	f.Close()
 	refused := func(what string, c *Client, addr string) {
@@ -310,4 +310,96 @@ func TestOp11NamedAddressesAreOpenedAndNoOthers(t *testing.T) {
 	refused("a zmailer.conf of the daemon", server, ":"+port)
 	var none *Client
 	refused("no helper", none, addr)
+}
+
+// passedFor returns a connection for a file, as a program inherits it that a client has started.
+func passedFor(t *testing.T, c *Client, file string) *Client {
+	t.Helper()
+	f := assert.Get(c.Hand(file))(t)
+	defer f.Close()
+	t.Setenv(Variable, fmt.Sprint(assert.Get(unix.Dup(int(f.Fd())))(t)))
+	return FromEnvironment()
+}
+
+// Op2: the secrets of SRS, and the passwords of tables on servers, are handed over as zmailer.conf,
+// access and router.star of root name them: the file of settings, and the files of passwords that it names
+// if root alone can write it.
+func TestOp2PasswordsOfTablesAreHandedOver(t *testing.T) {
+	e := newEtc(t, "SRSSECRETS=srs\nALIASES=\"aliases mysql:maps/users.cf 'pipemap:{ldap:dir.cf,http:"+"web.cf}'\"\nAUTH=\"oauth2:tokens.cf file:passwd\"\nROUTES=pgsql:theirs.cf\n")
+	for file, text := range map[string]string{
+		"srs": "secret", "maps/users.cf": "hosts = db\npassword_file = db.pw\nquery = x\n", "maps/db.pw": "pw", "dir.cf": "password_file=" + e.path("dir.pw") + "\n", "dir.pw": "pw",
+		"web.cf": "# authorization_file = other.pw\nauthorization_file = web.pw\n", "web.pw": "pw", "tokens.cf": "client_secret_file = tokens.pw\n", "tokens.pw": "pw",
+		"rules.cf": "password = pw\n", "policy.cf": "password = pw\n", "theirs.cf": "password_file = theirs.pw\n", "theirs.pw": "pw", "other.pw": "pw", "passwd": "x",
+	} {
+		e.write(file, text, 0o600)
+	}
+	e.write("access", "all check_client_access redis:rules.cf\n", 0o644)
+	e.write("router.star", "users = table(\"redis:policy.cf\")\n", 0o644)
+	assert.Must(t, os.Chown(e.path("theirs.cf"), 4711, -1))
+	router, server, agent := e.serve("router"), e.serve("smtpserver"), e.serve("ta-smtp")
+	opens := func(c *Client, name string) bool {
+		_, err := content(c, e.path(name))
+		if err != nil && !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("%s: %v", name, err)
+		}
+		return err == nil
+	}
+	for _, name := range []string{"srs", "maps/users.cf", "maps/db.pw", "dir.cf", "dir.pw", "web.cf", "web.pw", "tokens.cf", "tokens.pw", "policy.cf"} {
+		if !opens(router, name) || !opens(server, name) || opens(agent, name) {
+			t.Errorf("%s: router %v, smtpserver %v, ta-smtp %v", name, opens(router, name), opens(server, name), opens(agent, name))
+		}
+	}
+	if !opens(server, "rules.cf") || opens(router, "rules.cf") {
+		t.Error("a table of the file access is smtpserver's")
+	}
+	for _, name := range []string{"other.pw", "theirs.cf", "theirs.pw", "users.cf"} {
+		if opens(router, name) || opens(server, name) {
+			t.Errorf("%s was opened", name)
+		}
+	}
+
+	// The program lookup gets a connection for its file, also from router --verify.
+	verifier := passedFor(t, server, "")
+	for who, c := range map[string]*Client{"the router's": passedFor(t, router, e.path("maps/users.cf")), "the verifier's": passedFor(t, verifier, e.path("maps/users.cf"))} {
+		if !opens(c, "maps/users.cf") || !opens(c, "maps/db.pw") {
+			t.Errorf("%s lookup cannot read its settings", who)
+		}
+		for _, name := range []string{"srs", "dir.cf", "dir.pw", "passwd", "zmailer.conf"} {
+			if opens(c, name) {
+				t.Errorf("%s lookup opened %s", who, name)
+			}
+		}
+		for _, only := range []string{"", e.path("maps/users.cf"), e.path("srs")} {
+			if f, err := c.Hand(only); f != nil || !errors.Is(err, syscall.EPERM) {
+				t.Errorf("%s lookup hands on %q: %v, %v", who, only, f, err)
+			}
+		}
+	}
+	if opens(passedFor(t, router, e.path("unnamed")), "srs") {
+		t.Error("a connection for a file that is not named opened another one")
+	}
+
+	// Programs that one program has started take only a part of the places.
+	var held []*os.File
+	t.Cleanup(func() { closeAll(held) })
+	for {
+		f, err := verifier.Hand(e.path("srs"))
+		if err != nil {
+			assert.Equal(t, errors.Is(err, syscall.EAGAIN), true, "%v", err)
+			break
+		}
+		if held = append(held, f); len(held) > mostHanded {
+			t.Fatalf("%d connections", len(held))
+		}
+	}
+	if f, err := server.Hand(""); err != nil {
+		t.Errorf("the daemon has no place: %v", err)
+	} else {
+		f.Close()
+	}
+	// A reload that no longer names a table.
+	e.write("zmailer.conf", "SRSSECRETS=srs\n", 0o644)
+	if opens(router, "maps/db.pw") || !opens(router, "srs") {
+		t.Error("the files are not those that zmailer.conf names now")
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,8 +33,9 @@ type Policy struct {
 	mu     sync.Mutex
 	read   map[string]fs.FileInfo // the files that named was made of, as they were
 	named  map[string]bool
-	ports  map[string]bool // addresses to listen on
-	reason error           // why nothing is named
+	behind map[string][]string // the files of passwords that a file of settings names
+	ports  map[string]bool     // addresses to listen on
+	reason error               // why nothing is named
 }
 
 // NewPolicy makes the policy of some programs, for the path of zmailer.conf. It is read when it
@@ -48,16 +51,17 @@ const (
 	maxLinks = 40
 )
 
-// open opens a file that is handed over.
-func (p *Policy) open(path string) (fd int, err error) {
+// open opens a file that is handed over. only is the file that it must be, or that must name it; "":
+// any.
+func (p *Policy) open(path, only string) (fd int, err error) {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return -1, &refusal{"the path is not absolute"}
 	}
-	named, _, err := p.names()
+	named, behind, _, err := p.names()
 	if err != nil {
 		return -1, err
 	}
-	if !named[path] {
+	if !named[path] || only != "" && path != only && !slices.Contains(behind[only], path) {
 		return -1, &refusal{p.file + " names no such key or file of passwords"}
 	}
 	return openRoots(path)
@@ -65,7 +69,7 @@ func (p *Policy) open(path string) (fd int, err error) {
 
 // listen opens a TCP address that the settings have a program listen on, also one below 1024.
 func (p *Policy) listen(addr string, share bool) (fd int, err error) {
-	_, named, err := p.names()
+	_, _, named, err := p.names()
 	if err != nil {
 		return -1, err
 	}
@@ -96,20 +100,20 @@ func listenOn(addr string, share bool) (fd int, err error) {
 
 // names returns the files that are keys of the programs, and the addresses to listen on. Its error is
 // a *refusal.
-func (p *Policy) names() (files, addrs map[string]bool, err error) {
+func (p *Policy) names() (files map[string]bool, behind map[string][]string, addrs map[string]bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.read == nil || !p.fresh() {
-		p.read, p.named, p.ports = map[string]fs.FileInfo{}, map[string]bool{}, map[string]bool{}
+		p.read, p.named, p.behind, p.ports = map[string]fs.FileInfo{}, map[string]bool{}, map[string][]string{}, map[string]bool{}
 		p.reason = p.readNames()
 	}
 	if refused := (*refusal)(nil); errors.As(p.reason, &refused) {
-		return nil, nil, refused
+		return nil, nil, nil, refused
 	}
 	if p.reason != nil {
-		return nil, nil, &refusal{p.reason.Error()}
+		return nil, nil, nil, &refusal{p.reason.Error()}
 	}
-	return p.named, p.ports, nil
+	return p.named, p.behind, p.ports, nil
 }
 
 // fresh reports whether the files that were read are as they were.
@@ -142,7 +146,11 @@ func (p *Policy) readNames() error {
 	}
 	for _, program := range p.programs {
 		switch program {
+		case "router":
+			p.addRouter(c)
 		case "smtpserver":
+			p.addRouter(c) // its child router --verify routes
+			p.addTables(c, "access")
 			p.add(c, c.List("TLSCERT")...)
 			p.add(c, c.List("TLSKEY")...)
 			for _, source := range strings.Fields(c.String("AUTH", "")) {
@@ -177,6 +185,54 @@ func (p *Policy) add(c *config.Config, files ...string) {
 			file = filepath.Join(c.Dir, file)
 		}
 		p.named[file] = true
+	}
+}
+
+// addRouter adds what the router reads: the secrets of SRS, and tables.
+func (p *Policy) addRouter(c *config.Config) {
+	p.add(c, c.String("SRSSECRETS", ""))
+	p.addTables(c, "router.star")
+}
+
+// source is a source of a table, or of AUTH, that has a file of settings, as it is written in
+// zmailer.conf and the files beside it.
+var source = regexp.MustCompile(`\b(?:ldap|pgsql|mysql|redis|http|oauth2):([^\s{}'",()]+)`)
+
+// secret is a line of such a file that names a file with a password.
+var secret = regexp.MustCompile(`(?m)^(?:password_file|client_secret_file|authorization_file)[ \t]*=[ \t]*(\S+)`)
+
+// addTables adds the files of settings of the sources that zmailer.conf and a file beside it name,
+// and the files of passwords that these name.
+func (p *Policy) addTables(c *config.Config, beside string) {
+	text := c.Source()
+	if more, err := p.readRoots(c.Path(beside)); err == nil { // else the program reports it
+		text = append(slices.Clone(text), more...)
+	}
+	for _, m := range source.FindAllSubmatch(text, -1) {
+		file := string(m[1])
+		if strings.HasPrefix(file, "//") {
+			continue // a URL
+		}
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(c.Dir, file)
+		}
+		p.named[file] = true
+		if _, done := p.behind[file]; done {
+			continue
+		}
+		p.behind[file] = []string{}
+		settings, err := p.readRoots(file)
+		if err != nil {
+			continue // what others than root can write names nothing
+		}
+		for _, m := range secret.FindAllSubmatch(settings, -1) {
+			name := string(m[1])
+			if !filepath.IsAbs(name) {
+				name = filepath.Join(filepath.Dir(file), name)
+			}
+			p.named[name] = true
+			p.behind[file] = append(p.behind[file], name)
+		}
 	}
 }
 

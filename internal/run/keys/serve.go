@@ -14,13 +14,17 @@ import (
 	"zmailer/internal/run/helper"
 )
 
-// mostClients bounds the connections that a daemon has served for programs it has started.
-const mostClients = 1000
+// mostClients bounds the connections that a daemon has served for programs it has started, and
+// mostHanded those of them that such programs have for others.
+const (
+	mostClients = 1000
+	mostHanded  = 200
+)
 
 // Serve answers a daemon until it ends.
 func Serve(conn *net.UnixConn, p *Policy) error {
 	s := &server{policy: p}
-	err := s.serve(conn, true)
+	err := s.serve(conn, scope{first: true})
 	_ = conn.Close() // the daemon has ended
 	return err
 }
@@ -31,10 +35,17 @@ type server struct {
 
 	mu      sync.Mutex
 	clients int
+	handed  int // of clients, those that other clients have brought
 }
 
-// serve answers one connection. first: it may bring others.
-func (s *server) serve(conn *net.UnixConn, first bool) error {
+// scope is what a connection may ask for.
+type scope struct {
+	first bool   // it is the daemon's: it may bring others, and asks for addresses
+	only  string // the file, with those that it names; "": all. One that has it brings no others
+}
+
+// serve answers one connection.
+func (s *server) serve(conn *net.UnixConn, of scope) error {
 	for {
 		var r request
 		files, err := helper.Receive(conn, maxMessage, &r)
@@ -47,12 +58,12 @@ func (s *server) serve(conn *net.UnixConn, first bool) error {
 		switch {
 		case r.Listen != "":
 			closeAll(files) // a request for an address brings none
-			err = s.listen(conn, r, first)
+			err = s.listen(conn, r, of.first)
 		case r.Path == nil:
-			err = s.say(conn, answer{N: r.N, Errno: s.admit(files, first)}, -1)
+			err = s.say(conn, answer{N: r.N, Errno: s.admit(files, of, string(r.Only))}, -1)
 		default:
 			closeAll(files) // a request for a file brings none
-			err = s.open(conn, r)
+			err = s.open(conn, r, of.only)
 		}
 		if err != nil {
 			return err
@@ -60,10 +71,11 @@ func (s *server) serve(conn *net.UnixConn, first bool) error {
 	}
 }
 
-// admit serves another connection.
-func (s *server) admit(files []*os.File, first bool) syscall.Errno {
+// admit serves another connection, for one file or, if the daemon brings it, all. A program that the
+// daemon has started may have one for a file: router --verify for the program lookup.
+func (s *server) admit(files []*os.File, by scope, only string) syscall.Errno {
 	defer closeAll(files) // a connection has a descriptor of its own
-	if !first || len(files) != 1 {
+	if by.only != "" || !by.first && only == "" || len(files) != 1 {
 		return syscall.EPERM
 	}
 	c, err := net.FileConn(files[0])
@@ -73,17 +85,21 @@ func (s *server) admit(files []*os.File, first bool) syscall.Errno {
 	u, ok := c.(*net.UnixConn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !ok || s.clients >= mostClients {
+	if !ok || s.clients >= mostClients || !by.first && s.handed >= mostHanded {
 		_ = c.Close()
 		return syscall.EAGAIN
 	}
-	s.clients++
+	handed := 0
+	if !by.first {
+		handed = 1
+	}
+	s.clients, s.handed = s.clients+1, s.handed+handed
 	go func() {
 		// It ends when the program does; what goes wrong with one is no concern of the others.
-		_ = s.serve(u, false)
+		_ = s.serve(u, scope{only: only})
 		_ = u.Close()
 		s.mu.Lock()
-		s.clients--
+		s.clients, s.handed = s.clients-1, s.handed-handed
 		s.mu.Unlock()
 	}()
 	return 0
@@ -99,8 +115,8 @@ func (s *server) listen(conn *net.UnixConn, r request, first bool) error {
 }
 
 // open answers a request for a file.
-func (s *server) open(conn *net.UnixConn, r request) error {
-	fd, err := s.policy.open(string(r.Path))
+func (s *server) open(conn *net.UnixConn, r request, only string) error {
+	fd, err := s.policy.open(string(r.Path), only)
 	return s.reply(conn, r, fd, err)
 }
 

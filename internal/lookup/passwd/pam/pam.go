@@ -38,6 +38,10 @@ type Checker struct {
 	what  string
 	argv  []string
 	turns chan struct{}
+
+	// Attach gives a child what it inherits beside its streams; nil: nothing. Set it before the first
+	// question.
+	Attach func(*exec.Cmd) (done func(), err error)
 }
 
 // Installed returns an error if this machine has no service of that name: PAM would answer by
@@ -127,7 +131,14 @@ func (c *Checker) ask(ctx context.Context, asked []byte) (v verdict, err error) 
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
+	attached := func() {}
+	if c.Attach != nil {
+		if attached, err = c.Attach(cmd); err != nil {
+			return verdict{}, err
+		}
+	}
 	err = cmd.Run()
+	attached()
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return verdict{}, fmt.Errorf("who asked has gone: %w", ctx.Err())
 	}

@@ -78,7 +78,7 @@ func (q *masquerade) close() (err error) {
 
 func (q *masquerade) table(source string, c Config) (masqueradeSource, error) {
 	t, err := table.Open(source, table.Options{
-		Name: string(text.Masquerade), Dir: c.Rules.Dir, Timeout: c.LookupTimeout, Keep: c.LookupKeep, Parallel: c.LookupParallel, Now: c.Now, Log: c.Log,
+		Name: string(text.Masquerade), Dir: c.Rules.Dir, Timeout: c.LookupTimeout, Keep: c.LookupKeep, Parallel: c.LookupParallel, Keeper: c.Keeper, Now: c.Now, Log: c.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ func openSRS(c Config) (*rewriter, error) {
 	if c.SRS.Secrets == "" {
 		return nil, nil
 	}
-	f, err := config.OpenFile(c.SRS.Secrets, srs.ParseSecrets, config.FileOptions{Required: true, Secret: true, Now: c.Now, Log: c.Log})
+	f, err := config.OpenFile(c.SRS.Secrets, srs.ParseSecrets, config.FileOptions{Required: true, Secret: true, Keeper: c.Keeper, Now: c.Now, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}

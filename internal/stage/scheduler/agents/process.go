@@ -139,7 +139,7 @@ func (s *Processes) keysFor(l Launch) (*os.File, error) {
 	if s.Keys == nil || filepath.Base(l.Argv[0]) != relayAgent {
 		return nil, nil
 	}
-	f, err := s.Keys.Hand()
+	f, err := s.Keys.Hand("")
 	if errors.Is(err, keys.ErrGone) {
 		return nil, nil // agents go on with what they can read, and report what they cannot
 	}

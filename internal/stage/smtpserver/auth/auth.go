@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -123,18 +125,30 @@ func open(source string, o Options) (Backend, error) {
 	case "saslauthd":
 		return &saslauthd{rest, away}, nil
 	case "ldap":
-		if _, err := settings.ReadLDAPBind(beside); err != nil {
+		if _, err := settings.ReadLDAPBind(o.secret, beside); err != nil {
 			return nil, err
 		}
 		return newDirectory(beside, o, away)
 	case "oauth2":
-		if _, err := settings.ReadOAuth2(beside); err != nil {
+		if _, err := settings.ReadOAuth2(o.secret, beside); err != nil {
 			return nil, err
 		}
 		return newTokens(beside, o, away)
 	default:
 		return newPAM(rest, o, away)
 	}
+}
+
+// secret opens a file of passwords.
+func (o *Options) secret(path string) (*os.File, error) { return config.OpenSecret(o.Keeper, path) }
+
+// attach returns what gives a child the right to read a file that this process may not read; nil:
+// it needs none.
+func (o *Options) attach(path string) func(*exec.Cmd) (func(), error) {
+	if o.Keeper == nil {
+		return nil
+	}
+	return func(cmd *exec.Cmd) (func(), error) { return o.Keeper.Attach(cmd, path) }
 }
 
 // outage raises the alarm of a source.

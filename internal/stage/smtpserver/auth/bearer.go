@@ -27,6 +27,7 @@ func newTokens(path string, o Options, away *config.Outage) (*tokens, error) {
 	if err != nil {
 		return nil, &config.Error{File: "AUTH=oauth2:" + path, Reason: "cannot be used", Err: err}
 	}
+	c.Attach = o.attach(path)
 	return &tokens{c, away}, nil
 }
 

@@ -19,6 +19,7 @@ func newDirectory(path string, o Options, away *config.Outage) (*directory, erro
 	if err != nil {
 		return nil, &config.Error{File: "AUTH=ldap:" + path, Reason: "cannot be used", Err: err}
 	}
+	c.Attach = o.attach(path)
 	return &directory{c, away}, nil
 }
 

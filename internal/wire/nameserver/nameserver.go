@@ -24,13 +24,20 @@ import (
 // without fragments. Larger ones come by TCP.
 const edns = 1232
 
+// maxName is how long a name may be with its final dot (RFC 1035 section 2.3.4).
+const maxName = 254
+
 // Config is which name servers to ask.
 type Config struct {
 	Server   string        // host:port of the name server; "": those of Conf
 	Conf     string        // a resolv.conf(5); "": /etc/resolv.conf
 	Timeout  time.Duration // per question and server; 0: 5 s
 	Attempts int           // per server; 0: 2
-	Now      func() time.Time
+	// Total bounds the time of a question at all servers, of which Most are asked; 0: Timeout alone
+	// does, and all are.
+	Total time.Duration
+	Most  int
+	Now   func() time.Time
 }
 
 // Client asks name servers. Its methods may be used by many goroutines.
@@ -60,14 +67,21 @@ func (c *Client) Exchange(ctx context.Context, name string, qtype uint16) (*dns.
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := dns.IsDomainName(name); !ok {
+	if _, ok := dns.IsDomainName(name); !ok || len(name) > maxName {
 		// It cannot exist; a question about it cannot even be written.
 		return &dns.Msg{MsgHdr: dns.MsgHdr{Rcode: dns.RcodeNameError}}, nil
+	}
+	if c.cfg.Most > 0 {
+		servers = servers[:min(len(servers), c.cfg.Most)]
+	}
+	each := c.cfg.Timeout
+	if c.cfg.Total > 0 {
+		each = c.cfg.Total / time.Duration(c.cfg.Attempts*len(servers))
 	}
 	var last error
 	for range c.cfg.Attempts {
 		for _, s := range servers {
-			m, err := c.exchangeWith(ctx, s, name, qtype)
+			m, err := exchangeWith(ctx, s, name, qtype, each)
 			if err == nil && (m.Rcode == dns.RcodeSuccess || m.Rcode == dns.RcodeNameError) {
 				return m, nil
 			}
@@ -85,12 +99,12 @@ func (c *Client) Exchange(ctx context.Context, name string, qtype uint16) (*dns.
 
 // exchangeWith asks one server: by UDP, again without EDNS if that is what it does
 // not know, and by TCP if the answer was cut.
-func (c *Client) exchangeWith(ctx context.Context, server, name string, qtype uint16) (*dns.Msg, error) {
+func exchangeWith(ctx context.Context, server, name string, qtype uint16, timeout time.Duration) (*dns.Msg, error) {
 	ask := new(dns.Msg).SetQuestion(name, qtype)
 	ask.SetEdns0(edns, false)
 	// RFC 6840 §5.7: we want to know whether the answer was validated.
 	ask.AuthenticatedData = true
-	udp := dns.Client{Timeout: c.cfg.Timeout}
+	udp := dns.Client{Timeout: timeout}
 	m, _, err := udp.ExchangeContext(ctx, ask, server)
 	if err == nil && (m.Rcode == dns.RcodeFormatError || m.Rcode == dns.RcodeNotImplemented) {
 		ask.Extra = nil
@@ -99,7 +113,7 @@ func (c *Client) exchangeWith(ctx context.Context, server, name string, qtype ui
 	if err != nil || !m.Truncated {
 		return m, err
 	}
-	tcp := dns.Client{Net: "tcp", Timeout: c.cfg.Timeout}
+	tcp := dns.Client{Net: "tcp", Timeout: timeout}
 	m, _, err = tcp.ExchangeContext(ctx, ask, server)
 	return m, err
 }

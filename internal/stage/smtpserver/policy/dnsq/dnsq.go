@@ -10,9 +10,7 @@ package dnsq
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -21,12 +19,10 @@ import (
 	"github.com/miekg/dns"
 
 	"zmailer/internal/run/memo"
+	"zmailer/internal/wire/nameserver"
 )
 
 const (
-	// edns is the size of a UDP answer that is asked for: what passes every network without
-	// fragments. Larger ones come by TCP.
-	edns = 1232
 	// maxRecords and maxText bound what is kept of an answer, whatever a server sends.
 	maxRecords = 64
 	maxText    = 512
@@ -36,9 +32,8 @@ const (
 	minTTL      = time.Second // so that simultaneous sessions share an answer with TTL 0
 	troubleTTL  = 5 * time.Second
 	cacheSize   = 20000
-	confPeriod  = 30 * time.Second
 	maxParallel = 500
-	maxTries    = 2
+	maxServers  = 3
 )
 
 // Types of questions.
@@ -63,9 +58,8 @@ func (a *Answer) Empty() bool { return len(a.Addrs)+len(a.Names)+len(a.Text) == 
 
 // Client asks. It may be used by many goroutines.
 type Client struct {
-	server  string
+	servers *nameserver.Client
 	timeout time.Duration
-	conf    string
 	now     func() time.Time
 
 	cache  *memo.Memo[result]
@@ -73,8 +67,6 @@ type Client struct {
 
 	mu      sync.Mutex
 	running map[string]*flight
-	servers []string
-	read    time.Time
 }
 
 type result struct {
@@ -101,8 +93,9 @@ func New(c Config) *Client {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	return &Client{
-		server: c.Server, timeout: cmp.Or(c.Timeout, 10*time.Second), conf: cmp.Or(c.Conf, "/etc/resolv.conf"), now: c.Now,
+		servers: nameserver.New(nameserver.Config{Server: c.Server, Conf: c.Conf, Total: c.Timeout, Most: maxServers, Now: c.Now}), timeout: c.Timeout, now: c.Now,
 		cache: memo.New[result](cacheSize), running: map[string]*flight{}, places: make(chan struct{}, maxParallel),
 	}
 }
@@ -154,62 +147,12 @@ func (c *Client) fly(f *flight, key, name string, qtype uint16) {
 		f.err = fmt.Errorf("look up %s: too many questions at once: %w", key, ctx.Err())
 		return
 	}
-	m, err := c.ask(ctx, name, qtype)
+	m, err := c.servers.Exchange(ctx, dns.Fqdn(name), qtype)
 	if err != nil {
 		f.err = fmt.Errorf("look up %s: %w", key, err)
 		return
 	}
 	f.answer, keep = collect(m, qtype)
-}
-
-// ask asks the servers in turn until one knows.
-func (c *Client) ask(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
-	name = dns.Fqdn(name)
-	if _, ok := dns.IsDomainName(name); !ok || len(name) > 254 {
-		// It cannot exist; a question about it cannot even be written.
-		return &dns.Msg{MsgHdr: dns.MsgHdr{Rcode: dns.RcodeNameError}}, nil
-	}
-	servers, err := c.list()
-	if err != nil {
-		return nil, err
-	}
-	each := c.timeout / time.Duration(maxTries*min(len(servers), 3))
-	var last error
-	for range maxTries {
-		for _, s := range servers[:min(len(servers), 3)] {
-			m, err := exchange(ctx, s, name, qtype, each)
-			if err == nil && (m.Rcode == dns.RcodeSuccess || m.Rcode == dns.RcodeNameError) {
-				return m, nil
-			}
-			if err == nil {
-				err = errors.New(dns.RcodeToString[m.Rcode])
-			}
-			last = fmt.Errorf("name server %s: %w", s, err)
-			if ctx.Err() != nil {
-				return nil, last
-			}
-		}
-	}
-	return nil, last
-}
-
-// exchange asks one server: by UDP, again without EDNS if that is what it does not know, and
-// by TCP if the answer was cut.
-func exchange(ctx context.Context, server, name string, qtype uint16, timeout time.Duration) (*dns.Msg, error) {
-	ask := new(dns.Msg).SetQuestion(name, qtype)
-	ask.SetEdns0(edns, false)
-	udp := dns.Client{Timeout: timeout}
-	m, _, err := udp.ExchangeContext(ctx, ask, server)
-	if err == nil && (m.Rcode == dns.RcodeFormatError || m.Rcode == dns.RcodeNotImplemented) {
-		ask.Extra = nil
-		m, _, err = udp.ExchangeContext(ctx, ask, server)
-	}
-	if err != nil || !m.Truncated {
-		return m, err
-	}
-	tcp := dns.Client{Net: "tcp", Timeout: timeout}
-	m, _, err = tcp.ExchangeContext(ctx, ask, server)
-	return m, err
 }
 
 // collect takes the records of a type, and how long they may be kept. The server has followed
@@ -260,41 +203,6 @@ func negativeTTL(m *dns.Msg) time.Duration {
 		}
 	}
 	return defaultTTL
-}
-
-// list returns the name servers. A resolv.conf that has changed is noticed within confPeriod;
-// one that cannot be read leaves the last list in use.
-func (c *Client) list() ([]string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.now()
-	if c.servers != nil && (c.server != "" || now.Sub(c.read) < confPeriod) {
-		return c.servers, nil
-	}
-	if c.server != "" {
-		c.servers = []string{c.server}
-		if _, _, err := net.SplitHostPort(c.server); err != nil {
-			c.servers[0] = net.JoinHostPort(c.server, "53")
-		}
-		return c.servers, nil
-	}
-	c.read = now
-	conf, err := dns.ClientConfigFromFile(c.conf)
-	if err != nil {
-		if c.servers == nil {
-			return nil, fmt.Errorf("read name servers: %w", err)
-		}
-		return c.servers, nil
-	}
-	var list []string
-	for _, s := range conf.Servers {
-		list = append(list, net.JoinHostPort(s, conf.Port))
-	}
-	if len(list) == 0 {
-		list = []string{"127.0.0.1:53"} // resolv.conf(5)
-	}
-	c.servers = list
-	return list, nil
 }
 
 // Reverse returns the name under a zone that has the records of an address: the address

@@ -38,7 +38,7 @@ func (p *OwnerTable) Take(role string) (*Owner, error) { return p.takeAny(role, 
 
 // takeAny takes a number that is not one of the used ones.
 func (p *OwnerTable) takeAny(role string, pid int, used map[int]bool) (*Owner, error) {
-	content := fmt.Appendf(nil, "%s pid %d\n", role, pid)
+	content := p.ownerContent(role, pid)
 	for n := 0; n <= MaxOwner; n++ {
 		number := n
 		if n == 0 {
@@ -209,6 +209,12 @@ func (p *OwnerTable) Alive(n int) (bool, error) {
 		return true, fmt.Errorf("look at owner %d: %w", n, err)
 	}
 	defer f.Close()
+	if before, err := p.isOfBefore(f); err != nil || before {
+		if err != nil {
+			err = fmt.Errorf("look at owner %d: %w", n, err)
+		}
+		return !before, err
+	}
 	// Shared: of two that look at once neither takes the other for the owner.
 	free, err := f.TryShare()
 	if err != nil {

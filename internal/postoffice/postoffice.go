@@ -128,6 +128,10 @@ type Config struct {
 	// Submits: this process is a user's. It leaves messages in public/, where a router picks
 	// them up.
 	Submits bool
+	// Epoch is the number of the claim under which this process works, in a postoffice that
+	// several machines may serve: numbers in owners/ of older epochs are those of dead processes,
+	// whatever the file system says of their locks. 0: there is one machine.
+	Epoch uint64
 }
 
 // PostOffice is an open postoffice. Each part of it is a type of its own. The methods of all
@@ -142,6 +146,7 @@ type PostOffice struct {
 	Removed     *RemovedArea   // removed/: what an operator removed
 	Owners      *OwnerTable    // owners/: the live processes
 	Operations  *OperationsLog // orders/: what operators did
+	Epochs      *EpochTable    // epochs/: which machine serves it
 }
 
 // Init makes the directories that are missing.
@@ -190,7 +195,7 @@ func Open(c Config) (*PostOffice, error) {
 				directories[0].name, d.name, ErrCrossDevice)
 		}
 	}
-	p := &spool{fs: c.FS, levels: c.HashLevels, strict: c.Strict, owner: top.UID, submits: c.Submits, shared: first.Mode&fs.ModeSetgid != 0}
+	p := &spool{fs: c.FS, levels: c.HashLevels, strict: c.Strict, epoch: c.Epoch, owner: top.UID, submits: c.Submits, shared: first.Mode&fs.ModeSetgid != 0}
 	if p.inbox, err = p.exists(Router0); err != nil {
 		return nil, fmt.Errorf("open postoffice: %w", err)
 	}
@@ -203,7 +208,7 @@ func Open(c Config) (*PostOffice, error) {
 // assemble makes the parts over a spool.
 func assemble(p *spool) *PostOffice {
 	o := &PostOffice{spool: p, Submissions: &Submissions{p}, Imports: &ImportArea{p}, Aside: &AsideArea{spool: p},
-		Removed: &RemovedArea{p}, Owners: &OwnerTable{p}, Operations: &OperationsLog{p}}
+		Removed: &RemovedArea{p}, Owners: &OwnerTable{p}, Operations: &OperationsLog{p}, Epochs: &EpochTable{p}}
 	o.Queue = &DeliveryQueue{p, o.Owners}
 	o.Router = &RouterQueue{spool: p, aside: o.Aside, owners: o.Owners, submissions: o.Submissions, crashes: &crashMarkers{p}}
 	return o

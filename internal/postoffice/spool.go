@@ -23,6 +23,7 @@ type spool struct {
 	fs      durable.FS
 	levels  int
 	strict  bool
+	epoch   uint64 // see Config
 	owner   uint32 // uid of the directory
 	submits bool   // see Config
 	inbox   bool   // router/ is open to users; the daemons use router0/

@@ -62,9 +62,16 @@ func (x *layout) top() {
 		case e.Name == lastgood.SubmitFile || e.Name == lastgood.SubmitFile+".new":
 			r.State = "settings of submit"
 			r.say("The scheduler writes it; submit goes by it while zmailer.conf cannot be used.")
-		case durable.IsProbe(e.Name) && f.Info.Mode.IsRegular():
+		case e.Name == postoffice.Epochs && f.Info.Mode.IsDir():
+			r.State = "epoch"
+			if epoch, err := x.PO.Epochs.Read(); err != nil {
+				r.wrong(Unreadable, "%v", err)
+			} else {
+				r.say("Node %s serves the postoffice since its claim %d.", epoch.Node, epoch.Number)
+			}
+		case durable.IsProbe(e.Name):
 			r.State = "probe"
-			r.say("A starting program tests rename with it; the next program removes a file that a killed one has left.")
+			r.say("A starting program tests the file system with it; the next program removes what a killed one has left.")
 		case strings.HasPrefix(e.Name, ".web.") && f.Info.Mode.IsRegular():
 			r.State = "of zmctl web"
 			r.say("Its token or its counters; it creates them again if they are missing.")

@@ -87,6 +87,8 @@ func TestProgramThatDoesNotAnswerIsNeverANo(t *testing.T) {
 		"babbles before a no":       {"echo starting; " + ask + "read_request; printf '9:NOTFOUND ,'; cat\n", "not the socketmap protocol"},
 		"complains and ends":        {"echo 'no such database' >&2; exit 1\n", "EOF|broken pipe"},
 		"says that it is down":      {ask + "while :; do read_request; printf '9:TEMP down,'; done\n", "TEMP down"},
+		"an answer of a gigabyte":   {ask + "read_request; printf '1000000000:OK a,'; cat /dev/zero\n", "longer than"},
+		"a million values":          {ask + "read_request; printf '16000002:OK '; yes user@x.example, | head -c 16000000; printf ,\n", "longer than"},
 		"an answer without request": {"printf '9:NOTFOUND ,9:NOTFOUND ,'; sleep 1000\n", "more than one answer"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package lookups
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,8 @@ import (
 
 	ber "github.com/go-asn1-ber/asn1-ber"
 
+	"zmailer/internal/lookup/ldap"
+	"zmailer/internal/lookup/settings"
 	"zmailer/internal/run/assert"
 	"zmailer/test/peer"
 	"zmailer/test/rig"
@@ -265,7 +268,16 @@ func TestDirectoryWithAMillionAnswersIsAFailure(t *testing.T) {
 		eventually(t, opened, "known", "ok@x.example")
 	}
 	eventually(t, opened, "unknown", "none")
+	binds := func(addr string) {
+		t.Helper()
+		c := settings.LDAP{URLs: []string{"ldap://" + addr}, Base: "dc=x", Scope: "sub", Filter: "(cn=%u)", Limit: 2}
+		if err := ldap.Bind(t.Context(), c, limit, "entries", "secret"); err == nil || errors.Is(err, ldap.ErrRefused) {
+			t.Errorf("a login of one of a million users: %v", err)
+		}
+	}
+	binds(addr)
 	unlimited := rig.Serve(t, "tcp", sendEntries)
+	binds(unlimited)
 	opened = open(t, write(t, "ldap", "url = ldap://%s\nbase = dc=x\nfilter = (cn=%%s)\nattributes = description\n", unlimited), limit)
 	for range 3 {
 		if got, err := ask(opened, "unlimited"); got != "error" || !strings.Contains(err.Error(), "size limit") {

@@ -1,11 +1,17 @@
 package tasmtp
 
 import (
+	"bufio"
 	"context"
+	"io"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"zmailer/internal/run/assert"
 	"zmailer/internal/stage/tasmtp/tasmtptest"
+	"zmailer/test/rig"
 )
 
 // Op10: only the reply that there is no such mailbox makes a recipient unknown.
@@ -43,5 +49,47 @@ func TestProbeTellsAnswersAboutTheHostFromThoseAboutARecipient(t *testing.T) {
 				t.Errorf("got %q, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// A next hop that answers garbage, also a million lines or one without end, is away or unknown: it
+// makes no recipient known or unknown, and little of it is read.
+func TestProbeOfANextHopThatAnswersGarbageIsUndecided(t *testing.T) {
+	answers := map[string]string{
+		"no reply": "what?\r\n", "an empty line": "\r\n", "half a code": "25\r\n", "no separator": "250+ok\r\n", "no code of SMTP": "999 9.9.9 no\r\n",
+		"two codes": "250-a\r\n550 b\r\n", "zeros": strings.Repeat("\x00", 1<<20), "another protocol": "HTTP/1.1 400 Bad Request\r\n\r\n",
+		"a million lines": strings.Repeat("250-2.1.5 Ok\r\n", 1_000_000), "a line without end": "250 " + strings.Repeat("x", 16<<20), "nothing": "",
+	}
+	good := []string{"220 next.test ESMTP\r\n", "250 next.test\r\n", "250 2.1.0 Ok\r\n"}
+	for name, text := range answers {
+		for at, step := range []string{"the greeting", "EHLO", "MAIL", "RCPT"} {
+			t.Run(name+" to "+step, func(t *testing.T) {
+				t.Parallel()
+				var most atomic.Int64
+				addr := rig.Serve(t, "tcp", func(c net.Conn) {
+					defer c.Close()
+					r := bufio.NewReader(c)
+					for _, line := range good[:at] {
+						_, _ = io.WriteString(c, line)
+						if _, err := r.ReadString('\n'); err != nil {
+							return
+						}
+					}
+					n, _ := io.WriteString(c, text)
+					most.Store(max(most.Load(), int64(n)))
+				})
+				s := newStation(t, assert.Get(net.ResolveTCPAddr("tcp", addr))(t).Port, "")
+				got := s.relay.Probe(t.Context(), "smtp", "[127.0.0.1]", "bob@there.test").String()
+				if word, _, _ := strings.Cut(got, " "); word != "away" && word != "unknown" {
+					t.Errorf("got %q", got)
+				}
+				if len(got) > 4096 {
+					t.Errorf("an answer of %d bytes", len(got))
+				}
+				if n := most.Load(); n > 12<<20 {
+					t.Errorf("%d bytes were taken", n)
+				}
+			})
+		}
 	}
 }

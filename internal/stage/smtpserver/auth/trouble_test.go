@@ -170,7 +170,7 @@ func TestPeer12SaslauthdInTroubleRefusesNoOne(t *testing.T) {
 	asked := imap(t)
 	socket, start, stop := realSaslauthd(t, asked)
 	through := checkSocket(t, "saslauthd:", socket, start, stop,
-		map[string]string{"an answer without a word": "\x00\x00", "neither": "\x00\x05MAYBE", "a long word": "\xff\xffNO"})
+		map[string]string{"an answer without a word": "\x00\x00", "neither": "\x00\x05MAYBE", "a long word": "\xff\xffNO", "a million answers": strings.Repeat("\x00\x05MAYBE", 1_000_000)})
 	asked.Close()
 	checkDown(t, "its IMAP server is away", through)
 }

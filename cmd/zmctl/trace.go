@@ -36,7 +36,8 @@ for queued mail and, as far back as the log reaches, for mail that is gone.
 
 With WORD it searches the log, the rotated files included, and the queue: WORD is an address (as
 sender, recipient or recipient before aliases), a domain like @example.com, a Message-ID, a user
-who logged in, or a client's address or host name. It prints a line for each recipient.
+who logged in, or a client's address or host name. It prints a line for each recipient, and
+behind them one for each sender, recipient or message that was refused.
 
     zmctl trace alice@example.com --since yesterday
     zmctl trace --full '<20261122.4711@client.example>'
@@ -267,7 +268,7 @@ func searchLog(c *cli.Context, word string) error {
 	if errors.Is(err, view.ErrShortSearch) {
 		return traceUsage(word + ": " + err.Error())
 	}
-	if len(found.Lives) == 0 {
+	if len(found.Lives)+len(found.Refused) == 0 {
 		return errors.Join(err, cli.Exit("zmctl trace: nothing is known of "+word, 1))
 	}
 	out := text.NewStream(c.App.Writer)

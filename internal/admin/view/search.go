@@ -32,6 +32,8 @@ type Search struct {
 type Found struct {
 	Lives []*trace.Life // in the order of acceptance
 	More  int           // about how many older messages were left out
+	// Refused are the lines of what smtpserver did not accept, the newest, in their order.
+	Refused []logging.Line
 	// Unsearched: the queue is so long that it was not searched to its end.
 	Unsearched bool
 }
@@ -100,8 +102,10 @@ func (q *Search) matches(l *logging.Line) bool {
 
 func (q *Search) fits(key, value string) bool {
 	switch {
-	case strings.HasPrefix(q.Word, "@"):
+	case strings.HasPrefix(q.Word, "@") && !(key == "rcpt" && strings.Contains(value, ",")):
 		return len(value) > len(q.Word) && strings.EqualFold(value[len(value)-len(q.Word):], q.Word) && key != "message-id"
+	case key == "rcpt" && strings.Contains(value, ","): // of a message that was refused
+		return strings.EqualFold(q.Word, value) || slices.ContainsFunc(strings.Split(value, ","), func(one string) bool { return q.fits(key, one) })
 	case key == "client":
 		host, err := netip.ParseAddrPort(value)
 		return strings.EqualFold(q.Word, value) || err == nil && strings.EqualFold(q.Word, host.Addr().String())
@@ -190,6 +194,12 @@ func (t *Tracer) inLog(ctx context.Context, q *Search, part string, f *Found) (i
 			return nil
 		}
 		id := l.Get("id")
+		if l.Event == "refused" && l.Program == "smtpserver" && id == "" {
+			if f.Refused = append(f.Refused, l); len(f.Refused) > q.Most {
+				f.Refused = f.Refused[1:]
+			}
+			return nil
+		}
 		if _, err := postoffice.ParseSpoolID(id); err != nil || known[id] {
 			return nil
 		}

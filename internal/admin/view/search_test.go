@@ -116,6 +116,32 @@ func TestOp7SearchFindsExactlyTheMessagesOfAWord(t *testing.T) {
 	}
 }
 
+// Op7: mail that was refused, and has no ID, is found by its sender, by each recipient and by its client,
+// the newest.
+func TestOp7SearchFindsWhatWasRefused(t *testing.T) {
+	var b bytes.Buffer
+	for format, handler := range map[string]slog.Handler{"text": slog.NewTextHandler(&b, nil), "json": slog.NewJSONHandler(&b, nil)} {
+		b.Reset()
+		log := slog.New(handler)
+		for _, rcpt := range []string{"alice@example.test", "bob@example.test,Alice@example.test,carol@far.example", "malice@example.test", ""} {
+			log.Info("refused", "program", "smtpserver", "from", "ann@partner.example", "rcpt", rcpt, "client", "192.0.2.7:25", "stage", "rcpt", "code", 550, "status", "5.7.1", "reply", "for alice@example.test", "by", "dnsbl")
+		}
+		log.Info("refused", "program", "router", "rcpt", "alice@example.test")
+		source := &logread.Source{File: filepath.Join(t.TempDir(), "log")}
+		assert.Must(t, os.WriteFile(source.File, b.Bytes(), 0o600))
+		for word, want := range map[string]int{"alice@example.test": 2, "BOB@example.test": 1, "@far.example": 1, "@example.test": 3, "ann@partner.example": 4, "192.0.2.7": 4, "lice@example.test": 0} {
+			tracer := &Tracer{Now: time.Now(), Scan: source.Scan, Log: source.Each}
+			found := assert.Get(tracer.Find(context.Background(), Search{Word: word}))(t)
+			assert.Equal(t, [2]int{len(found.Refused), len(found.Lives)}, [2]int{want, 0}, format, word)
+			last := assert.Get(tracer.Find(context.Background(), Search{Word: word, Most: 1}))(t).Refused
+			assert.Equal(t, len(last), min(want, 1), format, word)
+			if want > 0 {
+				assert.Equal(t, last[0].Get("rcpt"), found.Refused[want-1].Get("rcpt"), format, word)
+			}
+		}
+	}
+}
+
 // Op7: what the content filter has given back is found as one with the message that it was before, by
 // what either of them has, in each format of the log. An ID that another mail system has named and IDs
 // that name each other change nothing else.

@@ -3,6 +3,7 @@ package smtpserver
 import (
 	"crypto/tls"
 	"log/slog"
+	"strings"
 
 	"zmailer/internal/postoffice"
 	"zmailer/internal/run/logging"
@@ -85,6 +86,17 @@ func (t *transaction) logRefused(stage, from, rcpt string, r *session.Reply, by 
 		list = append(list, slog.String("by", by))
 	}
 	t.Log.LogAttrs(t.ctx, slog.LevelInfo, "refused", t.joined(list)...)
+}
+
+// shownRecipients returns the recipients of a message that is refused, for the log: the first ones, with
+// commas between them.
+func (t *transaction) shownRecipients() string {
+	const most = 10
+	var list []string
+	for _, r := range t.envelope.Recipients[:min(len(t.envelope.Recipients), most)] {
+		list = append(list, r.Address)
+	}
+	return strings.Join(list, ",")
 }
 
 // logAccepted writes the line of a message that is stored.

@@ -237,3 +237,10 @@ func TestTroubleWithTheRouterIsNoUnknownUser(t *testing.T) {
 		r.log.Expect(t, 1, "msg=rcpt-check-trouble")
 	}
 }
+
+// Op7: the line of a message that is refused has its recipients, so that a search for one finds it.
+func TestOp7RefusedMessageIsLoggedWithItsRecipients(t *testing.T) {
+	r := ruled(t, map[string]string{"access": "reject size>1000\n"}, nil)
+	r.as(outsider, "").from("a@example.net").to("b@example.org").to("c@example.org").content("Subject: x\r\n\r\n"+strings.Repeat("long\r\n", 300), "550")
+	r.log.Await(t, "msg=refused", "from=a@example.net", "rcpt=b@example.org,c@example.org", "stage=data")
+}

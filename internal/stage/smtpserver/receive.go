@@ -407,7 +407,7 @@ func (t *transaction) move(draft *postoffice.Draft) (postoffice.Accepted, error)
 // is never answered with 5xx (S21): the client keeps the message.
 func (t *transaction) refusal(err error) *session.Reply {
 	refused := func(r *session.Reply, by string) *session.Reply {
-		t.logRefused(stageData, t.envelope.From, "", r, by)
+		t.logRefused(stageData, t.envelope.From, t.shownRecipients(), r, by)
 		return r
 	}
 	if r := (*access.RefusedError)(nil); errors.As(err, &r) {

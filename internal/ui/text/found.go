@@ -36,6 +36,16 @@ func PrintFound(w io.Writer, found *view.Found, q *view.Search) {
 				cmp.Or(human.Clean(r.Relay), "-"), human.Cut(human.Clean(view.OneLine(r.Last)), 120))
 		}
 	}
+	for i := range found.Refused {
+		r := &found.Refused[i]
+		to := "-"
+		if rcpt := r.Get("rcpt"); rcpt != "" {
+			to = "<" + human.Clean(strings.ReplaceAll(rcpt, ",", ">, <")) + ">"
+		}
+		fmt.Fprintf(t, "%s\t-\t<%s>\t%s\t%s\t-\t%s\n", p.Faint(r.Time.Local().Format(time.DateTime)), human.Clean(r.Get("from")), to,
+			p.State("failed", "refused "+human.Clean(r.Get("status"))),
+			human.Cut(human.Clean(view.OneLine(r.Get("code")+" "+r.Get("reply")+" ("+r.Get("client")+", "+cmp.Or(r.Get("by"), r.Get("stage"))+")")), 160))
+	}
 	_ = t.Flush() // see PrintLife
 	if found.More > 0 {
 		fmt.Fprintf(w, "Older messages were left out; --since, --until and --limit choose others.\n")

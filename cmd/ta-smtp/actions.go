@@ -13,8 +13,12 @@ import (
 	"zmailer/internal/stage/tasmtp"
 )
 
-// channels returns the channels to serve: the arguments, or all.
-func channels(names []string) ([]string, error) {
+// channels checks numbers and arguments, and returns the channels to serve: the arguments, or all.
+func channels(c *cli.Context) ([]string, error) {
+	if c.Int("slots") < 1 || c.Int("connections") < 1 {
+		return nil, cli.Exit("--slots and --connections must be 1 or more", config.ExitUsage)
+	}
+	names := c.Args().Slice()
 	for _, name := range names {
 		if !strings.HasPrefix(name, "smtp") && !strings.HasPrefix(name, "lmtp") {
 			return nil, cli.Exit("channel "+name+" is not served by this agent; see --help", config.ExitUsage)

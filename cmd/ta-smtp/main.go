@@ -66,12 +66,9 @@ func run(c *cli.Context) error {
 	if answer := question(c); answer != nil {
 		return answer(c)
 	}
-	served, err := channels(c.Args().Slice())
+	served, err := channels(c)
 	if err != nil {
 		return err
-	}
-	if c.Int("slots") < 1 || c.Int("connections") < 1 {
-		return cli.Exit("--slots and --connections must be 1 or more", config.ExitUsage)
 	}
 	settings, err := lastgood.Settings(c)
 	if err != nil {
@@ -82,11 +79,7 @@ func run(c *cli.Context) error {
 		return cli.Exit(err, config.ExitConfig)
 	}
 	defer logging.Flush(log)
-	store := useCopies(settings, log)
-	saves := store
-	if c.Bool("probe") {
-		saves = nil
-	}
+	store, saves := useCopies(c, settings, log)
 	settings, cfg, err := lastgood.Load(c, settings, "ta-smtp", saves, log, tasmtp.ConfigFrom)
 	if err != nil {
 		return err

@@ -12,11 +12,15 @@ import (
 	"zmailer/internal/stage/tasmtp"
 )
 
-// useCopies opens the store of copies, with what opens keys that this process may not read.
-func useCopies(settings *config.Config, log *slog.Logger) *lastgood.Store {
-	store := lastgood.Use(settings, "ta-smtp", log)
+// useCopies opens the store of copies, with what opens keys that this process may not read. saves is
+// where new ones are kept; a probe keeps none.
+func useCopies(c *cli.Context, settings *config.Config, log *slog.Logger) (store, saves *lastgood.Store) {
+	store = lastgood.Use(settings, "ta-smtp", log)
 	lastgood.OpenBy(settings, store, keys.FromEnvironment())
-	return store
+	if c.Bool("probe") {
+		return store, nil
+	}
+	return store, store
 }
 
 // only returns what removes copies and notes of files that are named no more. A probe removes none:

@@ -22,5 +22,5 @@ func serve(ctx context.Context, settings *config.Config, cfg smtpserver.Config) 
 		}
 		cfg.Confine = func() error { return confine.Enter("smtpserver", settings, cfg.Log) }
 	}
-	return settings.Locate(smtpserver.Run(ctx, cfg))
+	return settings.Locate(cfg.Lease.Under(ctx, cfg.Log, func(ctx context.Context) error { return smtpserver.Run(ctx, cfg) }))
 }

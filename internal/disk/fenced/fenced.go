@@ -22,7 +22,7 @@ import (
 type Guards uint8
 
 const (
-	// Names are renames, links, removals and new directories.
+	// Names are renames, links, removals and lock files. A new directory changes no file of others.
 	Names Guards = 1 << iota
 	// Content is what is written to files, too: for the program that records results in the work
 	// specifications, of which a late one would hide a delivery in doubt.
@@ -111,14 +111,6 @@ func (f *FS) RemoveDir(name string) error {
 	}
 	// Crash: as durable.OS.RemoveDir.
 	return f.OS.RemoveDir(name)
-}
-
-// Mkdir implements durable.FS.
-func (f *FS) Mkdir(name string, perm fs.FileMode) error {
-	if err := f.check("mkdir", name); err != nil {
-		return err
-	}
-	return f.OS.Mkdir(name, perm)
 }
 
 // Lock implements durable.FS.

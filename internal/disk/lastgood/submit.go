@@ -31,7 +31,9 @@ const (
 )
 
 // SubmitSettings are the settings that submit reads. None is a secret.
-func SubmitSettings() []string { return []string{"HOSTNAME", "MAXSIZE", "SYNC", "ROUTERDIRS", "CLUSTER", "NODE", "LEASEDIR"} }
+func SubmitSettings() []string {
+	return []string{"HOSTNAME", "MAXSIZE", "SYNC", "ROUTERDIRS", "CLUSTER", "NODE", "LEASEDIR"}
+}
 
 // Publish writes SubmitFile, now and whenever other settings are accepted. The process that calls it
 // is the only one of its kind in the postoffice.

@@ -59,15 +59,21 @@ func (w *waiter) stop() {
 	w.timer.Stop()
 }
 
-// Run runs a program that works under a lease alone: it waits for one, calls f, and ends f's context
-// when the lease is lost. The error is then that of f and one that wraps ErrNoLease: the program is
-// to end, and belongs to another lease when it is started again. With a nil Page it calls f.
+// Run runs a program that works under a lease alone: it waits for one, and calls Under. With a nil
+// Page it calls f.
 func (p *Page) Run(ctx context.Context, log *slog.Logger, f func(context.Context) error) error {
+	if p != nil && !p.await(ctx, log) {
+		return nil
+	}
+	return p.Under(ctx, log, f)
+}
+
+// Under calls f, and ends f's context when a lease that this program has seen is lost. The error is then
+// that of f and one that wraps ErrNoLease: the program is to end, and belongs to another lease when it
+// is started again. With a nil Page it calls f.
+func (p *Page) Under(ctx context.Context, log *slog.Logger, f func(context.Context) error) error {
 	if p == nil {
 		return f(ctx)
-	}
-	if !p.await(ctx, log) {
-		return nil
 	}
 	under, cancel := p.While(ctx)
 	defer cancel()

@@ -23,6 +23,7 @@ type Node struct {
 	t      testing.TB
 	writer *lease.Writer
 	number uint64
+	until  atomic.Int64 // the deadline
 }
 
 // New makes a node that has a lease.
@@ -49,7 +50,13 @@ func (n *Node) Until(left time.Duration) {
 }
 
 // Publish publishes a deadline.
-func (n *Node) Publish(deadline time.Duration) error { return n.writer.Publish(n.number, deadline) }
+func (n *Node) Publish(deadline time.Duration) error {
+	n.until.Store(int64(deadline))
+	return n.writer.Publish(n.number, deadline)
+}
+
+// Deadline returns what was published last.
+func (n *Node) Deadline() time.Duration { return time.Duration(n.until.Load()) }
 
 // Lose ends the lease.
 func (n *Node) Lose() {

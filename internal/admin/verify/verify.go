@@ -78,7 +78,7 @@ func Open(settings *config.Config, po *postoffice.PostOffice) (*Verifier, error)
 	if err != nil {
 		return nil, err
 	}
-	v := &Verifier{on: on, cache: verified.Open(po.FS(), verified.Options{})}
+	v := &Verifier{on: on, cache: verified.Open(po.FS(), verified.Options{Most: o.Most})}
 	if v.tables, err = route.NewVerifier(cfg, tablesTime); err != nil {
 		return nil, err
 	}

@@ -69,6 +69,7 @@ func Variables() []Variable {
 		{"ADDRESSVERIFYNEGATIVEEXPIRE", "3d", "How long the answer that a next hop does not take a recipient counts; 0: it is not cached.", checkDuration, "smtpserver"},
 		{"ADDRESSVERIFYNEGATIVEREFRESH", "3h", "The age from which such an answer is asked again in the background when it is used.", checkDuration, "smtpserver"},
 		{"ADDRESSVERIFYRATE", "300/1m", "The maximum number of such questions to one next hop in an interval; off: no limit.", checkRate, "smtpserver"},
+		{"ADDRESSVERIFYENTRIES", "100000", "How many answers of next hops are kept; above that the oldest are forgotten.", checkPositive, "smtpserver"},
 		{"RELAYRECIPIENTMAPS", "", "Sources of the table of recipients in RELAYDOMAINS: user@domain or @domain; without it all are accepted.", nil, "router"},
 		{"POLICYSTEPS", "1000000", "The maximum number of steps of one call of router.star; a call that exceeds it fails, and the message waits in deferred/.", checkPositive, "router"},
 		{"POLICYTIME", "10s", "The time limit of one call of router.star, including its lookups.", checkInterval, "router"},

@@ -16,6 +16,7 @@ import (
 	"zmailer/internal/disk/durable"
 	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/postoffice"
+	"zmailer/internal/postoffice/verified"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/lease"
 	"zmailer/internal/run/metrics"
@@ -423,6 +424,7 @@ func ProbeOptions(c *config.Config) (o rcptcheck.ProbeOptions, on bool, err erro
 		NegativeExpire:  s.Duration("ADDRESSVERIFYNEGATIVEEXPIRE", rcptcheck.DefaultNegativeExpire),
 		NegativeRefresh: s.Duration("ADDRESSVERIFYNEGATIVEREFRESH", rcptcheck.DefaultNegativeRefresh),
 		Wait:            s.Duration("ADDRESSVERIFYTIME", rcptcheck.DefaultProbeWait),
+		Most:            s.Int("ADDRESSVERIFYENTRIES", verified.DefaultMost),
 	}
 	rate, err := limits.ParseRate(c.String("ADDRESSVERIFYRATE", "300/1m"))
 	s.Use("ADDRESSVERIFYRATE", err)

@@ -45,7 +45,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 		"SMTPCONNECTRATE=60/1m", "SMTPMESSAGERATE=5/1h", "SMTPRCPTRATE=50/1h", "SMTPSENDERMESSAGERATE=6/1h", "SMTPSENDERRCPTRATE=7/1h", "RATELIMITS=rates", "SMTPERRORS=4", "LIMITSEXEMPT=none", "MINFREE=5M", "MINFILES=9", "MAXLOAD=8", "SMTPBARELF=accept",
 		"HEADERNETS=192.0.2.0/24", "RULESEXEMPT=192.0.2.0/24", "REINJECTLISTEN=127.0.0.1:10025", "REINJECTNETS=192.0.2.0/24", "HEADERFROM=login", "BODYRULESSIZE=3k", `CHECKS="spf dkim dmarc"`, "RESOLVER=127.0.0.1:53", "CHECKTIME=3s", `MILTERS="unix:/m inet:localhost:1, { inet:localhost:2, connect_timeout=4s, command_timeout=5 content_timeout=1m, default_action=quarantine }"`, "MILTERTIME=1s", "MILTERCONTENTTIME=2m", "MILTERTROUBLE=accept",
 		`LOCALNAMES="localnames db:names"`, "SENDERLOGIN=senders", "LOOKUPTIMEOUT=7s", "ETRNNETS=192.0.2.0/24",
-		"RCPTCHECK=yes", "RCPTCHECKTIME=2s", "RCPTCHECKKEEP=1h", "RCPTCHECKTROUBLE=defer",
+		"RCPTCHECK=yes", "RCPTCHECKTIME=2s", "RCPTCHECKKEEP=1h", "RCPTCHECKTROUBLE=defer", "ADDRESSVERIFYENTRIES=8",
 		`DNSBL_SITES="zen.example=127.0.0.[2..11]*3 allow.example*-2"`, "DNSBL_THRESHOLD=3", "DNSBL_ACTION=ignore", "DNSBL_TIMEOUT=4s",
 		"PREGREETWAIT=6s", "PREGREETACTION=drop", "PREGREETKEEP=2h", "GREYLIST=rules", "GREYLISTDELAY=1m", "GREYLISTRETRY=1h", "GREYLISTKEEP=2d", "GREYLISTALLOW=0", "GREYLISTENTRIES=9", `GREYLISTEXEMPT="spf dnswl"`)
 	assert.Must(t, err)
@@ -84,7 +84,7 @@ func TestSettingsComeFromTheConfiguration(t *testing.T) {
 			RcptCheck: &policy.RcptCheck{Defer: true, Options: rcptcheck.Options{Time: 2 * time.Second, Keep: time.Hour, Env: []string{"POSTOFFICE=/p", "ZCONFIG=" + c.File, "ZCONFIGOF=smtpserver"}}},
 			Probe: &rcptcheck.ProbeOptions{
 				PositiveExpire: rcptcheck.DefaultPositiveExpire, PositiveRefresh: rcptcheck.DefaultPositiveRefresh, NegativeExpire: rcptcheck.DefaultNegativeExpire,
-				NegativeRefresh: rcptcheck.DefaultNegativeRefresh, Wait: rcptcheck.DefaultProbeWait, Count: 300, Per: time.Minute,
+				NegativeRefresh: rcptcheck.DefaultNegativeRefresh, Wait: rcptcheck.DefaultProbeWait, Most: 8, Count: 300, Per: time.Minute,
 			},
 		},
 	}

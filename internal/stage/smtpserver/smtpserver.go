@@ -225,7 +225,7 @@ func (c *Config) openVerify(po *postoffice.PostOffice) {
 		return
 	}
 	probe := *c.Access.Probe
-	probe.Cache, probe.Log = verified.Open(po.FS(), verified.Options{Log: c.Log}), c.Log
+	probe.Cache, probe.Log = verified.Open(po.FS(), verified.Options{Most: probe.Most, Log: c.Log}), c.Log
 	c.Access.Probe = &probe
 	if err := po.Ensure(verified.Dir); err != nil {
 		c.Log.Warn("directory-missing", "dir", verified.Dir, "reason", err)

@@ -37,6 +37,7 @@ type ProbeOptions struct {
 	Attach  func(*exec.Cmd) (done func(), err error) // Options.Attach of it
 	// Cache keeps the answers; nil: only for a moment.
 	Cache *verified.Cache
+	Most  int // entries of Cache, for those who open it
 	// Answers are used for the time Expire, and asked again in the background from Refresh on. An
 	// Expire of 0: such answers are not kept.
 	PositiveExpire, PositiveRefresh, NegativeExpire, NegativeRefresh time.Duration

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,5 +150,26 @@ func TestUnusableConfigurationIsNamed(t *testing.T) {
 				t.Errorf("got %v, want an error of %s", err, tt.file)
 			}
 		})
+	}
+}
+
+// Op1: a rule about the result of a check that CHECKS does not have is warned about with its line.
+func TestOp1RuleWithoutItsCheckIsWarnedAbout(t *testing.T) {
+	dir := t.TempDir()
+	assert.Must(t, os.WriteFile(filepath.Join(dir, "access"), []byte("accept client=192.0.2.1\nreject dmarc=fail policy=reject\ndefer spf=temperror\n"), 0o600))
+	for checks, want := range map[string][]int{"": {2, 3}, "spf dkim dmarc": nil, "spf": {2}} {
+		file := filepath.Join(dir, "zmailer.conf")
+		assert.Must(t, os.WriteFile(file, []byte("POSTOFFICE="+t.TempDir()+"\nSMTPLISTEN=127.0.0.1:0\nCHECKS=\""+checks+"\"\n"), 0o600))
+		bad, warnings := config.Sort(CheckConfig(assert.Get(config.Load(file))(t)))
+		assert.Must(t, bad)
+		var got []int
+		for _, err := range config.Errors(warnings) {
+			if w := (*config.Error)(nil); errors.As(err, &w) {
+				got = append(got, w.Line)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("CHECKS=%q: warned of lines %v, want %v", checks, got, want)
+		}
 	}
 }

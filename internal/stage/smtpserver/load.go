@@ -50,11 +50,11 @@ func (l *loaded) close() {
 // CheckConfig reads everything that a start reads and returns all errors, each with the line
 // of zmailer.conf or of the file that is wrong.
 func CheckConfig(c *config.Config) error {
-	cfg, err := checkStart(c)
+	cfg, odd, err := checkStart(c)
 	if err != nil {
 		return c.Locate(errors.Join(err, cfg.checkUsers(c)))
 	}
-	return c.Locate(errors.Join(cfg.checkUsers(c), cfg.checkSubmission()))
+	return c.Locate(errors.Join(odd, cfg.checkUsers(c), cfg.checkSubmission()))
 }
 
 // checkSubmission warns of ports where no client can log in.
@@ -76,18 +76,21 @@ func (c *Config) checkSubmission() error {
 
 // CheckStart returns the errors that keep a server from starting.
 func CheckStart(c *config.Config) error {
-	_, err := checkStart(c)
+	_, _, err := checkStart(c)
 	return c.Locate(err)
 }
 
-func checkStart(c *config.Config) (Config, error) {
-	cfg, err := ConfigFrom(c)
+// checkStart returns also what is odd, and keeps no server from starting.
+func checkStart(c *config.Config) (cfg Config, odd, err error) {
+	cfg, err = ConfigFrom(c)
 	cfg.Log = slog.New(slog.DiscardHandler)
 	l, lerr := cfg.load()
 	if lerr == nil {
+		made := cfg.Filters.Checks
+		odd = policy.Unchecked(l.rules, map[string]bool{"spf": made.SPF, "dkim": made.DKIM, "dmarc": made.DMARC})
 		l.close()
 	}
-	return cfg, errors.Join(err, lerr, cfg.checkAddresses(c))
+	return cfg, odd, errors.Join(err, lerr, cfg.checkAddresses(c))
 }
 
 // checkUsers asks the backend for what it needs.

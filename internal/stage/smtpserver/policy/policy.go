@@ -154,6 +154,9 @@ func (p *Policy) Close() {
 	}
 }
 
+// Unchecked returns warnings of rules with results of checks that are not made.
+func Unchecked(p *Policy, made map[string]bool) error { return p.rules.Unchecked(made) }
+
 // IsRelayNet reports whether a client's address is in RELAYNETS.
 func (p *Policy) IsRelayNet(client netip.Addr) bool { return session.Contains(p.RelayNets, client) }
 

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -77,6 +78,27 @@ func (r *Rules) Close() error { return r.sources.close() }
 
 // Empty reports whether there are no rules now.
 func (r *Rules) Empty() bool { return len(r.current()) == 0 }
+
+// Unchecked returns warnings of rules with results of checks that are not made: made has those that
+// are.
+func (r *Rules) Unchecked(made map[string]bool) error {
+	var list []error
+	for _, one := range r.current() {
+		for i := range one.conds {
+			key := one.conds[i].key
+			check := key
+			if key == "policy" {
+				check = "dmarc"
+			}
+			if slices.Contains([]string{"spf", "dkim", "dmarc"}, check) && !made[check] {
+				list = append(list, &config.Error{File: r.sources.o.Path, Line: one.line, Warning: true,
+					Reason: key + "= is the result of a check that is not made: its rule has no effect", Remedy: "add " + check + " to CHECKS (docs/filters.md)"})
+				break
+			}
+		}
+	}
+	return errors.Join(list...)
+}
 
 func (r *Rules) current() []*rule {
 	if r.file == nil {

@@ -431,7 +431,7 @@ func (c *Case) heardFacts(log [][]string) (facts []string) {
 		for i, words := range log {
 			bar := max(slices.Index(words, "|"), 1)
 			switch {
-			case what[0] == "offered" && words[0] == "offered", what[0] == "heard" && words[0] != "offered" && words[0] != "abort":
+			case what[0] == "offered" && words[0] == "offered", what[0] == "heard" && words[0] != "offered" && words[0] != "abort" && words[0] != "close":
 				if words[0] == "connect" {
 					words[1] = "(client)" // we look its name up only with REVERSELOOKUP
 				}

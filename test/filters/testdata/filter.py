@@ -86,7 +86,9 @@ class Filter(Milter.Base):
     def body(self, chunk): return self.act("body", len(chunk))
     def eom(self): return self.act("eom")
     def abort(self): return self.act("abort")
-    def close(self): return Milter.CONTINUE
+    def close(self):
+        self.note("close")
+        return Milter.CONTINUE
 
 
 Milter.factory = Filter

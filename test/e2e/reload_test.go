@@ -53,12 +53,12 @@ func TestOp11ReloadAppliesSettingsInEveryDaemon(t *testing.T) {
 	good := read(t, s.Config())
 	other := strings.Replace(good, "/mail/%u/", "/mail/%u.new/", 1)
 	other = strings.Replace(other, "MAXSIZE=10M", "MAXSIZE=1000000", 1)
-	other = strings.Replace(other, "ROUTERTRIES=4", "ROUTERTRIES=6", 1) + "REMOVEDKEEP=5d\nGREYLIST=rules\nPREGREETWAIT=1s\nADDRESSVERIFY=relay\nSMTPMEMORY=20M\nMETRICS=unix\n"
+	other = strings.Replace(other, "ROUTERTRIES=4", "ROUTERTRIES=6", 1) + "REMOVEDKEEP=5d\nSCHEDULERPOLL=2m\nGREYLIST=rules\nPREGREETWAIT=1s\nADDRESSVERIFY=relay\nSMTPMEMORY=20M\nMETRICS=unix\n"
 	configure(t, s, "zmailer.conf", other)
 	said := zmctl(t, s, "reload")
 	wantIn(t, lineOf(t, said, "smtpserver"), "MAXSIZE", "GREYLIST", "PREGREETWAIT", "ADDRESSVERIFY", "SMTPMEMORY", "restart smtpserver will apply METRICS")
 	wantIn(t, lineOf(t, said, "router"), "ROUTERTRIES", "MAXSIZE", "restart router will apply METRICS")
-	wantIn(t, lineOf(t, said, "scheduler"), "REMOVEDKEEP", "MAILBOX", "restart scheduler will apply METRICS")
+	wantIn(t, lineOf(t, said, "scheduler"), "REMOVEDKEEP", "SCHEDULERPOLL", "MAILBOX", "restart scheduler will apply METRICS")
 	for _, d := range pipeline.Daemons() {
 		assert.Equal(t, oneOf(t, s, d).Pid, before[d])
 	}

@@ -43,11 +43,12 @@ type Watcher struct {
 	c        chan Hint // nil: the hints are taken by Await
 	accept   func(name string) bool
 	log      *slog.Logger
-	interval time.Duration
+	interval atomic.Int64 // a time.Duration
 	open     func() (*notifier, error)
 	ended    chan struct{}
 
 	stopped atomic.Bool   // Await is to return
+	changed atomic.Bool   // interval has changed
 	kick    chan struct{} // holds one token after Interrupt
 
 	mu   sync.Mutex
@@ -103,12 +104,13 @@ func Renamed(dirs []string, interval time.Duration, accept func(name string) boo
 func prepare(dirs []string, interval time.Duration, accept func(string) bool, log *slog.Logger,
 	open func() (*notifier, error)) *Watcher {
 	w := &Watcher{
-		accept: accept, log: log, interval: interval, open: open, ended: make(chan struct{}),
+		accept: accept, log: log, open: open, ended: make(chan struct{}),
 		kick: make(chan struct{}, 1), dirs: map[string]place{}, all: true,
 	}
 	for _, dir := range dirs {
 		w.dirs[filepath.Clean(dir)] = place{}
 	}
+	w.interval.Store(int64(interval))
 	w.arm()
 	if interval > 0 {
 		w.period = time.Now().Add(interval)
@@ -185,6 +187,9 @@ func (w *Watcher) Await(until time.Time) []Hint {
 			w.out = append(w.out[:0], Hint{Lost: w.lost})
 			w.all, w.lost = false, false
 		}
+		if w.changed.Swap(false) {
+			w.period = time.Now().Add(time.Duration(w.interval.Load()))
+		}
 		if w.stopped.Swap(false) || len(w.out) > 0 {
 			return w.out
 		}
@@ -194,7 +199,7 @@ func (w *Watcher) Await(until time.Time) []Hint {
 			if !now.Before(w.period) {
 				// Armed before the look, so that nothing falls between.
 				w.arm()
-				w.period, w.all = now.Add(w.interval), true
+				w.period, w.all = now.Add(time.Duration(w.interval.Load())), true
 				continue
 			}
 			if end.IsZero() || w.period.Before(end) {
@@ -212,6 +217,14 @@ func (w *Watcher) Await(until time.Time) []Hint {
 		w.wait(end)
 		looked = true
 	}
+}
+
+// SetInterval has the next empty Hint come after an interval from now, and the others at that interval.
+// Await may return without a hint.
+func (w *Watcher) SetInterval(d time.Duration) {
+	w.interval.Store(int64(d))
+	w.changed.Store(true)
+	w.Interrupt()
 }
 
 // Interrupt has Await return, the one that goes on or the next one.

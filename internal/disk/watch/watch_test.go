@@ -394,3 +394,18 @@ func openFiles(t *testing.T) int {
 	}
 	return len(list)
 }
+
+// Op11: another interval takes effect while a watcher waits for the end of the one before.
+func TestOp11IntervalChangesWhileItIsWaitedFor(t *testing.T) {
+	w := New(t.Context(), []string{t.TempDir()}, time.Hour, func(string) bool { return true }, slog.New(slog.DiscardHandler))
+	<-w.C() // the first hint comes at once
+	w.SetInterval(10 * time.Millisecond)
+	for range 3 {
+		select {
+		case h := <-w.C():
+			assert.Equal(t, h, Hint{})
+		case <-time.After(time.Minute):
+			t.Fatal("the old interval goes on")
+		}
+	}
+}

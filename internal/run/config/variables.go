@@ -88,7 +88,7 @@ func Variables() []Variable {
 		{"POSTMANKEEP", "14d", "How long copies for the postmaster, postman/ID_REASON, are kept; 0: without limit; the only copy of a message is never removed.", checkDuration, "router"},
 		{"PUBLICKEEP", "7d", "How long an unfinished file of another program stays in public/ before it is moved to quarantine/; 0: without limit.", checkDuration, "router"},
 		{"POSTMANCOPY", "no", "yes: when a message has a broken header or is in a mail loop, a copy is put into postman/; the message itself is processed as usual.", checkBool, "router"},
-		{"SCHEDULERPOLL", "15s", "The interval between scans of transport/ when no notifications arrive.", checkInterval, "scheduler!"},
+		{"SCHEDULERPOLL", "15s", "The interval between scans of transport/ when no notifications arrive.", checkInterval, "scheduler"},
 		{"REMOVEDKEEP", "3d", "How long zmctl undo can restore messages that zmctl remove moved to removed/; 0: without limit.", checkDuration, "scheduler"},
 		{"ALARMS", "public=1h router=15m queue=4d deferred=1d frozen=7d progress=15m backend=10s", "Limits for alarms in zmctl status and the log: the age of mail in each state, the time for which a host with mail to deliver has started no delivery, and the time for which a server that is asked gives no answer; 0 after a name: no limit; off: no alarms.", nil, "scheduler router smtpserver"},
 		{"SMTPLISTEN", "127.0.0.1:2525", "Addresses, host:port, on which smtpserver accepts mail from other hosts; off: none.", nil, "smtpserver ta-smtp"},

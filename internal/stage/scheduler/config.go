@@ -36,7 +36,7 @@ func ConfigFrom(c *config.Config) (engine.Config, error) {
 	s.Add(err)
 	out := engine.Config{
 		Dir: c.PostOffice(), HashLevels: s.Int("HASHLEVELS", 0), Strict: c.String("SYNC", "normal") == "strict", Conf: first, ZConfig: c.File,
-		StopTimeout: engine.DefaultStopTimeout, Look: s.Duration("SCHEDULERPOLL", engine.DefaultLook), MonitorEvery: engine.DefaultMonitorEvery,
+		StopTimeout: engine.DefaultStopTimeout, Look: lookEvery(s), MonitorEvery: engine.DefaultMonitorEvery,
 		Metrics: metrics.New("scheduler", s.Metrics("scheduler")), Reread: engine.Reread{File: c.Path("scheduler.conf")},
 	}
 	out.Lease = lease.Use(s)
@@ -71,6 +71,10 @@ func note(c *config.Config, f *conf.File, err error, held bool) {
 			k.Good(path, nil, 0, nil)
 		}
 	}
+}
+
+func lookEvery(s *config.Reader) time.Duration {
+	return s.Duration("SCHEDULERPOLL", engine.DefaultLook)
 }
 
 // changeable reads the settings that a reload may change.
@@ -122,6 +126,7 @@ func Reread(settings *config.Config, first *conf.File, follow Follower) func(ask
 		}
 		s := config.NewReader(c)
 		site, limits, filter := changeable(c, s)
+		out.Look = lookEvery(s)
 		if err := s.Err(); err != nil {
 			follow.Refuse(c.Locate(err))
 			return nil, nil

@@ -104,7 +104,8 @@ func newEngine(c Config, po *postoffice.PostOffice) *engine {
 		books: &e.books, quit: make(chan struct{})}
 	e.monitor = monitor{base: b, suspender: &e.suspender, intake: &e.intake, scanner: &e.scanner}
 	e.superseder = superseder{base: b, changes: &e.changes, intake: &e.intake, placement: &e.placement}
-	e.reconfiguration = reconfiguration{base: b, placement: &e.placement, suspender: &e.suspender, serveOn: func(socket string) { e.query.Follow(socket) }}
+	e.reconfiguration = reconfiguration{base: b, placement: &e.placement, suspender: &e.suspender, serveOn: func(socket string) { e.query.Follow(socket) },
+		lookEvery: func(d time.Duration) { e.scanner.watch.SetInterval(d) }}
 	e.heap, e.books = heap{base: b}, books{base: b}
 	start := tune.spawner
 	if start == nil {

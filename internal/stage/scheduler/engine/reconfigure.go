@@ -37,6 +37,7 @@ type Renewal struct {
 	Site   *store.Site    // nil: as before
 	Alarms *alarm.Limits  // nil: as before
 	Filter *ContentFilter // if Alarms is set
+	Look   time.Duration  // SCHEDULERPOLL; 0: as before
 	// Accept notes that it is used, and returns for the log which settings of zmailer.conf have
 	// changed; nil: zmailer.conf was not read.
 	Accept func() []any
@@ -48,6 +49,7 @@ type reconfiguration struct {
 	placement *placement
 	suspender *suspender
 	serveOn   func(socket string) // has the queries served on PARAM mailqsock
+	lookEvery func(time.Duration) // has transport/ looked at in another interval
 
 	next map[*thread.Ring]*conf.Settings // while it takes effect
 }
@@ -176,6 +178,9 @@ func (e *reconfiguration) reconfigure(renewal *Renewal) (attrs []any) {
 		if f := renewal.Filter; f == nil || e.conf.Filter == nil || f.channel != e.conf.Filter.channel || f.host != e.conf.Filter.host {
 			e.conf.Filter = f
 		}
+	}
+	if renewal.Look > 0 {
+		e.lookEvery(renewal.Look)
 	}
 	old := e.conf.Conf.Current()
 	e.conf.Conf.Replace(next)

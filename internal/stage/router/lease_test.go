@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,8 +46,10 @@ func TestC4DeadlineAroundTheHandOver(t *testing.T) {
 		}
 		c.Lease = nil
 		assert.Must(t, run(context.Background(), c))
-		if got := o.names("transport"); len(got) != 1 || len(o.names("queue")) != 1 || len(o.names("router")) != 0 {
-			t.Errorf("%d looks: after the next router: queue %q, transport %q, router %q", looks, o.names("queue"), got, o.names("router"))
+		// A specification that the first one has begun is left to a later look.
+		left := slices.DeleteFunc(o.names("router"), func(name string) bool { return strings.HasPrefix(name, "..") })
+		if got := o.names("transport"); len(got) != 1 || len(o.names("queue")) != 1 || len(left) != 0 {
+			t.Errorf("%d looks: after the next router: queue %q, transport %q, router %q", looks, o.names("queue"), got, left)
 		}
 		if info, err := os.Stat(filepath.Join(o.dir, "queue", o.names("queue")[0])); err != nil || info.Size() < a.Size {
 			t.Errorf("%d looks: message: %v, %v", looks, info, err)

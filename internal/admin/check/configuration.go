@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +11,9 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"zmailer/internal/admin/service"
 	"zmailer/internal/admin/webconf"
 	"zmailer/internal/disk/lastgood"
+	"zmailer/internal/mail/contentrules"
 	"zmailer/internal/run/config"
 	"zmailer/internal/run/confine"
 	"zmailer/internal/run/helper"
@@ -33,6 +37,7 @@ import (
 	"zmailer/internal/stage/smtpserver/policy/rcptcheck"
 	"zmailer/internal/stage/tasmtp"
 	"zmailer/internal/stage/tasmtp/tlspolicy"
+	"zmailer/internal/table/text"
 )
 
 // Loader is what one program does with its configuration before it serves. The program itself
@@ -104,7 +109,7 @@ func checkRouter(c *config.Config) error {
 	cfg, err := router.ConfigFrom(c)
 	err = errors.Join(err, route.CheckTables(cfg.Config))
 	if bad, _ := config.Sort(err); bad == nil {
-		err = errors.Join(err, checkVerified(c, cfg.Config))
+		err = errors.Join(err, checkVerified(c, cfg.Config), checkFilters(c, cfg.Config.Rules.Dir))
 	}
 	return c.Locate(err)
 }
@@ -123,6 +128,28 @@ func checkVerified(c *config.Config, cfg route.Config) error {
 			errs = append(errs, &config.Error{File: d.File, Line: d.Line, Err: err,
 				Reason: fmt.Sprintf("recipients of %s cannot be verified at %s/%s, and all of its mail would be refused with 451", d.Domain, d.Channel, d.Host),
 				Remedy: fmt.Sprintf("have a clause of scheduler.conf with ta-smtp serve %s/%s, or take the domain out of ADDRESSVERIFY with verify=no", d.Channel, d.Host)})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkFilters warns of FILTER actions of the rules about header and body whose channel no agent
+// serves: their mail would wait until it expires.
+func checkFilters(c *config.Config, dir string) error {
+	rules, err := contentrules.Open(dir, contentrules.Options{})
+	if err != nil {
+		return nil // it is reported where the files are read
+	}
+	command := agents.Prober(c, func(argv []string) ([]string, error) { return argv, nil })
+	var errs []error
+	for _, f := range rules.Filters() {
+		to := text.FilterRoute(f.To)
+		if _, _, err := command(to.Channel, cmp.Or(to.Host, "example.org")); err != nil {
+			file, number, _ := strings.Cut(f.Rule, ":")
+			line, _ := strconv.Atoi(number) // of our own making
+			errs = append(errs, &config.Error{File: path.Join(dir, file), Line: line, Warning: true, Err: err,
+				Reason: fmt.Sprintf("FILTER %s leads to the channel %s, and mail for it would wait until it expires", f.To, to.Channel),
+				Remedy: "write smtp:[HOST]:PORT, or have a clause of scheduler.conf with a command serve " + to.Channel + "/*"})
 		}
 	}
 	return errors.Join(errs...)

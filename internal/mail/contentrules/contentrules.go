@@ -86,6 +86,32 @@ func Open(dir string, o Options) (*Set, error) {
 	return s, nil
 }
 
+// FilterAction is a FILTER action of a rule.
+type FilterAction struct {
+	Rule string // file:line, without the directory
+	To   string // as it is written
+}
+
+// Filters returns the FILTER actions as the files are now.
+func (s *Set) Filters() (list []FilterAction) {
+	if s == nil {
+		return nil
+	}
+	for _, f := range s.files {
+		for _, st := range f.Current().steps {
+			if st.rule != nil && st.rule.action == filter {
+				list = append(list, FilterAction{st.rule.where, string(st.rule.text)})
+			}
+			for i := range st.table {
+				if e := &st.table[i]; e.end == 0 && e.action == filter {
+					list = append(list, FilterAction{e.where, e.text})
+				}
+			}
+		}
+	}
+	return list
+}
+
 // Rules are the rules as they were at one moment; the zero value has none.
 type Rules struct {
 	// steps of each place, in the order in which they are followed.

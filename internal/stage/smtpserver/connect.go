@@ -95,7 +95,7 @@ func (s *server) accept(nc net.Conn, role session.Role) bool {
 		return true
 	}
 	if s.admit(c) {
-		go c.Serve()
+		s.workers.serve(c, s.ctx.Done())
 	}
 	return true
 }

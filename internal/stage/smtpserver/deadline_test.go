@@ -28,6 +28,7 @@ func clientUnderClock(t *testing.T, minRate int, addr string, role session.Role,
 		config.Users = UsersConfig{Source: "file:" + users, Plaintext: true}
 		config.XClientNets = config.Limits.Exempt
 		s := assert.Get(newServer(config))(t)
+		defer s.cancel()
 		ours, theirs := net.Pipe()
 		s.accept(from{theirs, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 1025))}, role)
 		p := &client{t, ours, bufio.NewReader(ours)}

@@ -53,6 +53,7 @@ func crowded(t *testing.T, test func(c *crowd)) {
 		config.Limits.Exempt = []netip.Prefix{netip.MustParsePrefix(ours + "/32")}
 		config.Users = UsersConfig{Source: "file:" + users, Plaintext: true}
 		s := assert.Get(newServer(config))(t)
+		defer s.cancel()
 		test(&crowd{t, s})
 		synctest.Wait()
 		s.mu.Lock()

@@ -93,6 +93,7 @@ type shared struct {
 	greeted *remember.Table
 	grey    *greylist.List // nil: there was never any greylisting
 
+	workers           workers
 	memory            memory
 	holders           holders
 	disk, authTrouble logging.Trouble
@@ -176,7 +177,7 @@ func newServer(c Config) (*server, error) {
 	}
 	h := &shared{
 		po: po, ledger: ledger.New(po, ledger.Config{Role: "smtpserver", Log: c.Log}), meters: newMeters(c.Metrics), flood: logging.Bounded(c.Log),
-		memory: memory{log: c.Log}, connections: map[*connection]struct{}{}, idle: make(chan struct{}),
+		workers: newWorkers(), memory: memory{log: c.Log}, connections: map[*connection]struct{}{}, idle: make(chan struct{}),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	s := h.server(c, l, limits.New(c.Limits.Config))

@@ -83,7 +83,7 @@ func TestPageIsServedByTLS(t *testing.T) {
 	for name, block := range map[string]*pem.Block{"cert": {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, "key": {Type: "PRIVATE KEY", Bytes: key}} {
 		assert.Must(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
 	}
-	s, settings := served(t, "WEBHOSTS=mail.example.com\nWEBLISTEN=[::]:0\nWEBCERT="+dir+"/cert\nWEBKEY="+dir+"/key\n")
+	s, settings := served(t, "WEBHOSTS=mail.example.com\nWEBLISTEN=:0\nWEBCERT="+dir+"/cert\nWEBKEY="+dir+"/key\n")
 	page, err := s.use(settings)
 	if err != nil || !page.Secure {
 		t.Fatalf("got %+v, %v", page, err)

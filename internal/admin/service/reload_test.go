@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"zmailer/internal/disk/lastgood"
@@ -31,8 +32,10 @@ func TestOp11ReloadIsOverWhenEachDaemonHasAnswered(t *testing.T) {
 	reload := func(checked *config.Config, ctx context.Context, read func()) Reloaded {
 		t.Helper()
 		before, at := ReadingOf(checked, []string{"router"}), lastgood.Now()
+		var reading sync.WaitGroup
+		defer reading.Wait()
 		if read != nil {
-			go read()
+			reading.Go(read)
 		}
 		list := AwaitReload(ctx, checked, []string{"router", "smtpserver"}, before, at)
 		assert.Equal(t, len(list), 2)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"zmailer/internal/disk/durable"
@@ -25,19 +26,28 @@ type clustered struct {
 	name string // of a message to one recipient
 	sink *Sink
 	dead bool // the programs of this machine are
+	// answer is called at each command that the sink gets; its result is what the sink answers. nil:
+	// the usual.
+	answer atomic.Pointer[func(command string) string]
 }
 
-func newClustered(t *testing.T, sink *Sink) *clustered {
+func newClustered(t *testing.T) *clustered {
 	t.Helper()
-	s := &clustered{node: leasetest.New(t), sink: sink}
-	sink.Start(t, "", "")
+	s := &clustered{node: leasetest.New(t)}
+	s.sink = &Sink{Answer: func(command string) string {
+		if f := s.answer.Load(); f != nil {
+			return (*f)(command)
+		}
+		return ""
+	}}
+	s.sink.Start(t, "", "")
 	spool := NewSpool(t, func(below durable.FS) durable.FS {
 		s.disk = faultfs.New(below)
 		return s.disk
 	})
 	page := s.node.Page()
 	s.station = &station{Spool: spool, t: t}
-	s.relay = assert.Get(NewRelay(Config{Hostname: "here.test", Port: sink.Port(), Resolver: "127.0.0.1:1", Limits: Limits{Slots: 1}, Lease: page}))(t)
+	s.relay = assert.Get(NewRelay(Config{Hostname: "here.test", Port: s.sink.Port(), Resolver: "127.0.0.1:1", Limits: Limits{Slots: 1}, Lease: page}))(t)
 	s.agent = &agent.Agent{PostOffice: s.PostOffice, Owner: assert.Get(s.PostOffice.Owners.Take("test"))(t), Name: "smtp", Lease: page}
 	t.Cleanup(func() {
 		if !s.dead {
@@ -48,6 +58,9 @@ func newClustered(t *testing.T, sink *Sink) *clustered {
 	s.name = s.Queue(Message{Rcpts: Rcpts("smtp", "[127.0.0.1]", "to@there.test")})
 	return s
 }
+
+// answers has the sink answer by f.
+func (s *clustered) answers(f func(command string) string) { s.answer.Store(&f) }
 
 // job performs the job and returns the kinds of the lines for the scheduler.
 func (s *clustered) job() (kinds []taproto.LineKind) {
@@ -74,7 +87,7 @@ func (s *clustered) succeed() (doubt bool) {
 	owner := assert.Get(s.PostOffice.Owners.Take("successor"))(s.t)
 	defer func() { assert.NoError(s.t, owner.Release()) }()
 	assert.Must(s.t, s.agent.Owner.Leave())
-	s.sink.Answer = nil
+	s.answer.Store(nil)
 	relay := assert.Get(NewRelay(Config{Hostname: "other.test", Port: s.sink.Port(), Resolver: "127.0.0.1:1", Limits: Limits{Slots: 1}}))(s.t)
 	defer relay.Close()
 	a := &agent.Agent{PostOffice: s.PostOffice, Owner: owner, Name: "smtp"}
@@ -110,12 +123,12 @@ func TestC4DeadlineAroundTheFinalDot(t *testing.T) {
 		},
 		"during the content": {
 			lose: func(s *clustered) {
-				s.sink.Answer = func(c string) string {
+				s.answers(func(c string) string {
 					if c == "DATA" {
 						s.node.Lose()
 					}
 					return ""
-				}
+				})
 			},
 			lines: resynced, tag: locked,
 		},
@@ -130,19 +143,19 @@ func TestC4DeadlineAroundTheFinalDot(t *testing.T) {
 		},
 		"after the dot, before the answer": {
 			lose: func(s *clustered) {
-				s.sink.Answer = func(c string) string {
+				s.answers(func(c string) string {
 					if c == "." {
 						s.node.Lose()
 						return "SILENCE"
 					}
 					return ""
-				}
+				})
 			},
 			lines: resynced, history: []string{workspec.EventSent}, tag: locked, sunk: 1, twice: true,
 		},
 		"after the answer, before the status": {
 			lose: func(s *clustered) {
-				s.sink.Answer = func(c string) string {
+				s.answers(func(c string) string {
 					if c == "." {
 						s.disk.On(faultfs.WriteAt, "transport/*", 1, func(string) error {
 							s.node.Lose()
@@ -150,7 +163,7 @@ func TestC4DeadlineAroundTheFinalDot(t *testing.T) {
 						})
 					}
 					return ""
-				}
+				})
 			},
 			lines: answered, history: []string{workspec.EventSent}, tag: string(workspec.TagOK), sunk: 1,
 		},
@@ -160,7 +173,7 @@ func TestC4DeadlineAroundTheFinalDot(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newClustered(t, &Sink{})
+			s := newClustered(t)
 			c.lose(s)
 			assert.Same(t, s.job(), c.lines, "lines for the scheduler")
 			assert.Same(t, s.history(), c.history, "history")
@@ -181,13 +194,13 @@ func TestC4DeadlineAroundTheFinalDot(t *testing.T) {
 
 // A lease that is about to end, and is renewed then: the recipient waits, and no doubt is left.
 func TestC4ShortLeaseDefers(t *testing.T) {
-	s := newClustered(t, &Sink{})
-	s.sink.Answer = func(c string) string {
+	s := newClustered(t)
+	s.answers(func(c string) string {
 		if c == "DATA" {
 			s.node.Until(900e6)
 		}
 		return ""
-	}
+	})
 	lines := s.job()
 	if slices.Equal(lines, resynced) {
 		t.Skip("this machine was too slow: the lease ended")
@@ -202,7 +215,7 @@ func TestC4ShortLeaseDefers(t *testing.T) {
 func TestNoClusterAddsNoSync(t *testing.T) {
 	for _, cluster := range []bool{false, true} {
 		t.Run("cluster "+strconv.FormatBool(cluster), func(t *testing.T) {
-			s := newClustered(t, &Sink{})
+			s := newClustered(t)
 			if !cluster {
 				s.agent.Lease, s.relay.lease = nil, nil
 			}

@@ -192,7 +192,7 @@ func (s *Scanner) whole(goes bool) {
 		}
 		s.add(line, goes)
 	case s.boundary(line, goes):
-	case !goes && !isField(line):
+	case !isField(line):
 		// Programs take it for the begin of the body.
 		s.endHeader()
 		s.bodyLine(line, false, goes)

@@ -140,6 +140,19 @@ func TestOp10ScanIsBounded(t *testing.T) {
 	assert.Equal(t, len(deep.bounds) <= maxDepth, true)
 }
 
+// Op10: a long line that is no field ends the header of a part or an attached message: what follows
+// is its body, for whose rules nothing is hidden.
+func TestOp10LongLineThatIsNoFieldIsOfTheBody(t *testing.T) {
+	rules := readAll(t, map[string]string{BodyFile: "/bad/ REJECT\n"})
+	for _, begin := range []string{"Content-Type: message/rfc822\n\n", "Content-Type: multipart/mixed; boundary=ab\n\n--ab\n"} {
+		for _, line := range []string{"bad " + strings.Repeat("x ", maxLine), strings.Repeat("x ", maxLine) + " bad", strings.Repeat("x ", maxLine) + "\nbad"} {
+			if o := scan(rules, begin+line+"\n", 1<<20); !o.final() {
+				t.Errorf("after %q %.10q is not looked at", begin, line)
+			}
+		}
+	}
+}
+
 func TestOp10EditsOfPostfixTables(t *testing.T) {
 	const block = "Received: x\nSubject: a\n b\nX-Mailer: Y\n"
 	for rules, want := range map[string]string{

@@ -16,7 +16,7 @@ import (
 // power with the help of the columns for what it took.
 func TestLedgerBalancesAfterEveryCut(t *testing.T) {
 	t.Parallel()
-	for _, v := range variants {
+	for _, v := range allVariants() {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
 			r := newRun(t, v)

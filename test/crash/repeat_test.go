@@ -13,7 +13,7 @@ import (
 // not delivered again, whatever is lost of what came after.
 func TestWhatWasDeliveredAMinuteAgoIsNotRepeated(t *testing.T) {
 	t.Parallel()
-	for _, v := range variants {
+	for _, v := range allVariants() {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
 			r := newRun(t, v)

@@ -12,7 +12,7 @@ import (
 // everything to its end. Clean-up goes on after any step of it.
 func TestCutDuringRecoveryKeepsAcceptedMail(t *testing.T) {
 	t.Parallel()
-	for _, v := range variants {
+	for _, v := range allVariants() {
 		t.Run(v.String(), func(t *testing.T) {
 			t.Parallel()
 			r := newRun(t, v)

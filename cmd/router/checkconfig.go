@@ -35,7 +35,7 @@ func flags() []cli.Flag {
 	}
 }
 
-// helping returns what makes this process a helper of another router, nil if it is none.
+// helping returns what this process does as a helper of another router; nil: it is not started as one.
 func helping(c *cli.Context) func(*config.Config) error {
 	switch {
 	case c.Bool(openFilesFlag):

@@ -19,7 +19,7 @@ const Epochs = "epochs"
 const maxNode = 64
 
 // Epoch is one machine's time with a postoffice. Its number is the revision of the claim in
-// etcd, so that a later claim has a higher one. The zero value: there is none.
+// etcd, so that a later claim has a higher one. The zero value: no epoch was claimed yet.
 type Epoch struct {
 	Number uint64
 	Node   string // the machine
@@ -58,8 +58,8 @@ func isNode(s string) bool {
 	return s != "" && len(s) <= maxNode && s[0] != '.' && s[0] != '-'
 }
 
-// Read returns the epoch that counts; the zero value: there is none. ErrEpochDamaged: a name in
-// epochs/ is none of an epoch, or two nodes have one number.
+// Read returns the epoch that counts; the zero value: no epoch was claimed yet. ErrEpochDamaged: a name in
+// epochs/ is not that of an epoch, or two nodes have one number.
 func (p *EpochTable) Read() (Epoch, error) {
 	highest, _, err := p.read()
 	return highest, err

@@ -379,7 +379,7 @@ func FollowedBy(postoffice, program, file string) (v Followed, err error) {
 	}
 	v.Started, v.Current = started.Text, current.Text
 	if b, _, err := readFile(s.fs, s.dir+"/"+name(file)+answerSuffix, mostBad*2); err == nil {
-		_ = json.Unmarshal(b, &v.Answer) // a damaged one is none
+		_ = json.Unmarshal(b, &v.Answer) // a damaged answer counts as no answer
 	}
 	return v, nil
 }

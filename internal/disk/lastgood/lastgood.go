@@ -308,7 +308,7 @@ func (s *Store) over(path string) {
 // Last implements config.Keeper.
 func (s *Store) Last(path string) *config.Kept { return s.last(path, false) }
 
-// lastSettings returns the copy of a zmailer.conf; nil: there is none, or this process is root and
+// lastSettings returns the copy of a zmailer.conf; nil: no copy was saved, or this process is root and
 // another user could have written it.
 func (s *Store) lastSettings(path string) *config.Kept { return s.last(path, os.Geteuid() == 0) }
 

@@ -254,7 +254,7 @@ func oneLine(s string) string {
 const blanks = " \t\n\r\v\f"
 
 // tableField returns the field that a line of Postfix's form makes, with its newline; nil if the text
-// is none. It stays as it is written, with the folds of what a pattern took from the message. A line
+// is not a field. It stays as it is written, with the folds of what a pattern took from the message. A line
 // that would be a field of its own gets a tab, as Postfix does.
 func tableField(text string, at place) []byte {
 	text = strings.TrimLeft(text, blanks)

@@ -65,7 +65,7 @@ func NewOutage(k Keeper, b Backend) *Outage {
 	return &Outage{keeper: k, of: b, now: time.Now}
 }
 
-// Failed notes a failure; that the one who asked has gone is none.
+// Failed notes a failure; the end of the caller's context does not count as one.
 func (o *Outage) Failed(err error) {
 	if o.keeper == nil || errors.Is(err, context.Canceled) {
 		return

@@ -165,7 +165,7 @@ func (p *Page) Check(need time.Duration) error {
 	return nil
 }
 
-// Left returns how much is left of the lease: 0 if there is none, the longest duration in no
+// Left returns how much is left of the lease: 0 without a lease, the longest duration in no
 // cluster.
 func (p *Page) Left() time.Duration {
 	if p == nil {
@@ -220,7 +220,7 @@ func (p *Page) look() (time.Duration, error) {
 // again is the time between two attempts to open a page that does not count.
 const again = time.Second
 
-// openAgain opens the page anew if there is none, or another one has taken its place. It reports
+// openAgain opens the page anew if no page could be mapped, or another one has taken its place. It reports
 // whether it did.
 func (p *Page) openAgain() bool {
 	if !p.opening.TryLock() {

@@ -60,7 +60,7 @@ func TestNoTextChangesACommandOrAnAnswerOfAProbe(t *testing.T) {
 			rcpts += times
 			m, err := address.Parse(strings.TrimSuffix(path, ">"))
 			if err != nil || !wanted[m.String()] || strings.ContainsAny(path, "\r\n\x00") {
-				t.Errorf("%q is none of the recipients: %v", command, err)
+				t.Errorf("%q is not one of the recipients: %v", command, err)
 			}
 		case command == "MAIL FROM:<>" || command == "MAIL FROM:<> SMTPUTF8":
 			mails += times

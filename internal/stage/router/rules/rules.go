@@ -195,7 +195,7 @@ func (r *Rules) lastGood(k *feed) *copied {
 	}
 	old := source{name: k.file.path, text: string(kept.Text), rights: rights{uid: kept.UID}}
 	if kept.UID == Nobody {
-		old.rights.why = "the copy of " + k.file.path + " belongs to the user nobody"
+		old.rights.why = "the copy of " + k.file.path + " belongs to the user account nobody"
 	}
 	return &copied{old, kept.Time}
 }

@@ -53,7 +53,7 @@ type Config struct {
 	Alarms       alarm.Limits
 	MonitorEvery time.Duration
 
-	// Filter is the next hop of CONTENTFILTER; nil: there is none.
+	// Filter is the next hop of CONTENTFILTER; nil: it is not set.
 	Filter *ContentFilter
 
 	// Metrics counts; nil: nothing does.

@@ -324,6 +324,12 @@ func TestSec1RootGoesByItsOwnCopies(t *testing.T) {
 	if size, said := s.accepted(); size != 7 || !strings.Contains(said, Root) {
 		t.Errorf("root's own copy: %d, %s", size, said)
 	}
+	// What DAEMONUSER puts under the name that root writes is left alone.
+	planted, mine := OpenRoot(s.dir, log), filepath.Join(t.TempDir(), "root's")
+	assert.Must(t, os.WriteFile(mine, []byte("x"), 0o600), os.Link(mine, filepath.Join(s.dir, planted.temporary(name("other")))))
+	planted.Good("other", []byte("y"), 0, nil)
+	assert.Must(t, planted.Close())
+	assert.Equal(t, string(assert.Get(os.ReadFile(mine))(t)), "x", "a file of root's that has a link there")
 	own := filepath.Join(s.dir, Dir, Root, name(s.file))
 	assert.Must(t, os.Chmod(own, 0o666))
 	if size, _ := s.accepted(); size != -1 {

@@ -497,7 +497,12 @@ func (s *Store) temporary(file string) string {
 
 // create makes a file whose name no one reads. It is open.
 func (s *Store) create(tmp string, content []byte) (durable.File, error) {
-	f, err := s.fs.Open(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	if s.program == Root {
+		// DAEMONUSER may have made the name: a fifo, or a link to another file of root's.
+		flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	}
+	f, err := s.fs.Open(tmp, flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
